@@ -1,0 +1,78 @@
+"""How documents and live files get into the session directory.
+
+A document under its final name is always whole: it is written beside and
+renamed.  Where the disk is full the reserve made at the start is given up for
+it (B22).  Every byte has its secrets blanked before it is written, and size and
+hash of what was written are kept for the manifest.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+
+from transport.sandbox_transport import EvidenceFile, Redactor, atomic_write
+from worker.session import RESERVE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+    from worker.session import Session
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def open_live(session: "Session", name: str, cap: "int | None" = None) -> EvidenceFile:
+    """A file that grows while the agent runs; enters the manifest by `close_live`."""
+    file = EvidenceFile(session.fd, name, Redactor(session.secrets), cap)
+    session.open_files.append(file)
+    return file
+
+
+def close_live(session: "Session") -> "list[EvidenceFile]":
+    """Close the live files and enter them into the manifest."""
+    for file in session.open_files:
+        file.close()
+        session.files[file.name] = file.entry()
+    return session.open_files
+
+
+def write_json(session: "Session", name: str, document: "dict[str, Any]") -> str:
+    """Write a whole document under its final name; returns its SHA-256.  Raises OSError where even the reserve is not enough."""
+    data = Redactor(session.secrets).clean(strict_json(document) + b"\n")
+    try:
+        atomic_write(session.fd, name, data)
+    except OSError as error:
+        if error.errno not in NO_SPACE or not free_reserve(session):
+            raise
+        atomic_write(session.fd, name, data)
+    session.files[name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    return session.files[name]["sha256"]
+
+
+def free_reserve(session: "Session") -> bool:
+    try:
+        os.unlink(RESERVE, dir_fd=session.fd)
+        return True
+    except OSError:
+        return False
+
+
+def strict_json(document: "Any") -> bytes:
+    """UTF-8 JSON that every strict parser reads: no NaN, no infinity, no lone surrogate (C25, C27)."""
+    try:
+        return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError:  # UnicodeEncodeError is one, too
+        return json.dumps(_strict(document), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _strict(value: "Any") -> "Any":
+    if isinstance(value, str):
+        return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in value)
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, dict):
+        return {_strict(str(key)): _strict(item) for key, item in value.items()}
+    return [_strict(item) for item in value] if isinstance(value, (list, tuple)) else value
