@@ -90,6 +90,10 @@ class BadInput(Exception):
 def violation(schema: "dict[str, Any]", value: "Any", name: str) -> "str | None":
     """Why `value` does not fit `schema` (one sentence that starts with the field's name), or None."""
     kind = schema["type"]
+    if isinstance(kind, list):  # [type, "null"], in the outcome's schemas
+        if value is None:
+            return None
+        kind = kind[0]
     if not isinstance(value, _TYPES[kind]) or (kind in ("integer", "number") and isinstance(value, bool)):
         return "%s: must be %s" % (name, _ARTICLE.get(kind, "a " + kind))
     return _CHECKS[kind](schema, value, name)

@@ -66,7 +66,8 @@ class Session:
             raise NotUsable("%s: %s" % (self.path, os.strerror(error.errno or errno.EIO))) from None
 
     def _claim(self) -> None:
-        found = sorted(set(os.listdir(self.fd)).intersection(WRITES))
+        self.before = set(os.listdir(self.fd))  # the host's own files, such as input.json
+        found = sorted(self.before.intersection(WRITES))
         if CLAIM in found and os.readlink(CLAIM, dir_fd=self.fd) == "stop":
             raise NotUsable("%s: was stopped before it started" % self.path)
         if found:

@@ -1,0 +1,22 @@
+"""`schema NAME`: the JSON Schema of a document, made from the table that validates it."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from worker import cli
+from worker.host.arguments import Misuse, parse
+from worker.schemas import SCHEMAS, published
+
+
+def main(words: "list[str]") -> int:
+    try:
+        (name,), _ = parse(words, 1)
+        if name not in SCHEMAS:
+            raise Misuse("%r is no document; there are %s" % (name, ", ".join(SCHEMAS)))
+    except Misuse as error:
+        cli.say("schema: %s; usage: %s" % (error, cli.COMMANDS["schema"][1]))
+        return cli.USAGE
+    os.write(1, (json.dumps(published(name), indent=2) + "\n").encode())
+    return 0

@@ -1,0 +1,141 @@
+"""`status DIR [--follow] [--json]`: how far a run is.  Reads the files that the run writes; disturbs nothing.
+
+Each line of the live files is read once: `Progress` remembers how far it came,
+so following a run of hours costs no more than its own growth.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from worker import cli
+from worker.documents import strict_json
+from worker.host.arguments import Misuse, parse
+from worker.host.outcome_directory import NotReadable, open_regular, read_document
+from worker.host.show import plain
+from worker.session import ATTEMPTS, EVENTS, LAUNCH, RESULT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+INTERVAL = 1.0  # seconds between two looks with --follow
+
+
+class Lines:
+    """The complete lines that were added to a growing file since the last look."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        self.directory, self.name, self.offset = directory, name, 0
+
+    def new(self) -> "list[Any]":
+        try:
+            fd = open_regular(self.directory, self.name)
+        except NotReadable:
+            return []
+        with os.fdopen(fd, "rb") as file:
+            file.seek(self.offset)
+            text = file.read(64 << 20)
+        whole = text[: text.rfind(b"\n") + 1]
+        self.offset += len(whole)
+        return [found for found in map(_parsed, whole.split(b"\n")) if found is not None]
+
+
+def _parsed(line: bytes) -> "Any":
+    try:
+        return json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+
+
+class Progress:
+    """The numbers of one run so far."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.attempts, self.events = Lines(directory, ATTEMPTS), Lines(directory, EVENTS)
+        self.requests: "set[str]" = set()
+        self.numbers: "dict[str, Any]" = {
+            "attempts": 0, "retries": 0, "wait_s": 0.0, "input_tokens": 0, "output_tokens": 0, "events": 0, "last": None}
+
+    def look(self) -> "dict[str, Any]":
+        """{"state", "elapsed_s", "remaining_s", counts...}; state is starting, running or the action of the outcome."""
+        for record in self.attempts.new():
+            if isinstance(record, dict):
+                self._count(record)
+        for pair in self.events.new():
+            self.numbers["events"] += 1
+            self.numbers["last"] = _last(pair) or self.numbers["last"]
+        return dict(self.numbers, requests=len(self.requests), **self._times())
+
+    def _count(self, record: "dict[str, Any]") -> None:
+        numbers, usage = self.numbers, record.get("usage") or {}
+        self.requests.add(str(record.get("request")))
+        numbers["attempts"] += 1
+        numbers["retries"] += record.get("decision") == "retried"
+        numbers["wait_s"] = round(numbers["wait_s"] + float((record.get("wait") or {}).get("seconds") or 0), 3)
+        for name in ("input_tokens", "output_tokens"):
+            numbers[name] += int(usage.get(name) or 0)
+
+    def _times(self) -> "dict[str, Any]":
+        launch, result = _read(self.directory, LAUNCH), _read(self.directory, RESULT)
+        if result:
+            action = (result.get("disposition") or {}).get("action")
+            return {"state": "ended", "action": action, "kind": (result.get("outcome") or {}).get("kind"),
+                    "elapsed_s": round((result.get("duration_ms") or 0) / 1000, 1), "remaining_s": 0}
+        if not launch:
+            return {"state": "starting", "elapsed_s": None, "remaining_s": None}
+        elapsed = max(0.0, time.time() - float(launch.get("started_at") or 0))
+        return {"state": "running", "elapsed_s": round(elapsed, 1),
+                "remaining_s": round(max(0.0, float(launch.get("timeout") or 0) - elapsed), 1)}
+
+
+def _read(directory: str, name: str) -> "dict[str, Any]":
+    try:
+        return read_document(directory, name)
+    except NotReadable:
+        return {}
+
+
+def _last(pair: "Any") -> "str | None":
+    """A few words about an event: its type and the tool or command in it."""
+    event = pair[1] if isinstance(pair, list) and len(pair) == 2 else None
+    if not isinstance(event, dict):
+        return None
+    item = event["item"] if isinstance(event.get("item"), dict) else event
+    words = [event.get("type"), item.get("command") or item.get("tool") or item.get("name") or item.get("text")]
+    return plain(" ".join(word for word in words if isinstance(word, str)), 60) or None
+
+
+def line(look: "dict[str, Any]") -> str:
+    """One progress line of at most 80 columns' worth of words."""
+    head = look["state"] if look["state"] != "ended" else "ended: %s (%s)" % (look["action"], look["kind"])
+    return plain("%s  %ss (%ss left)  %d requests, %d retries, %gs waited  %d in %d out  %s" % (
+        head, look["elapsed_s"], look["remaining_s"], look["requests"], look["retries"], look["wait_s"],
+        look["input_tokens"], look["output_tokens"], look["last"] or ""), 140)
+
+
+def main(words: "list[str]") -> int:
+    try:
+        (directory,), given = parse(words, 1, (), ("--follow", "--json"))
+    except Misuse as error:
+        cli.say("status: %s; usage: %s" % (error, cli.COMMANDS["status"][1]))
+        return cli.USAGE
+    if not os.path.isdir(directory):
+        cli.say("%s: there is no such directory" % directory)
+        return cli.NO_OUTCOME
+    progress = Progress(directory)
+    redraw = sys.stdout.isatty() and "--json" not in given and "--follow" in given
+    while True:
+        look = progress.look()
+        text = strict_json(look).decode() if "--json" in given else line(look)
+        os.write(1, (("\r\x1b[K%s" if redraw else "%s\n") % text).encode("utf-8", "replace"))
+        if "--follow" not in given or look["state"] == "ended":
+            break
+        time.sleep(INTERVAL)
+    if redraw:
+        os.write(1, b"\n")
+    return 0

@@ -1,0 +1,29 @@
+"""`verdict OUT`: what to do with the run, as one line and as the exit code of DESIGN 5."""
+
+from __future__ import annotations
+
+import os
+
+from worker import cli
+from worker.host.arguments import Misuse, parse
+from worker.host.outcome_directory import NotReadable, read_result
+from worker.host.show import plain
+from worker.policy import exit_code
+
+
+def main(words: "list[str]") -> int:
+    try:
+        (directory,), _ = parse(words, 1)
+        result = read_result(directory)
+    except Misuse as error:
+        cli.say("verdict: %s; usage: %s" % (error, cli.COMMANDS["verdict"][1]))
+        return cli.USAGE
+    except NotReadable as error:
+        cli.say(str(error))
+        return cli.NO_OUTCOME
+    outcome, disposition = result["outcome"], result["disposition"]
+    line = "%s: %s (fault: %s, verify %s): %s" % (
+        disposition["action"], outcome["kind"], outcome["fault"],
+        "allowed" if disposition["verify_allowed"] is True else "not allowed", outcome["message"] or disposition["reason"])
+    os.write(1, (plain(line, 400) + "\n").encode("utf-8", "replace"))
+    return exit_code(outcome, disposition, result.get("cleanup_confirmed") is True)

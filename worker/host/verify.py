@@ -1,0 +1,51 @@
+"""`verify OUT`: is this the outcome that the worker wrote?  0 yes; 65 no, one sentence per fault; 66 nothing readable."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from worker import cli
+from worker.host.arguments import Misuse, parse
+from worker.host.outcome_directory import NotReadable, faults, read_result
+
+
+def main(words: "list[str]") -> int:
+    try:
+        (directory,), given = parse(words, 1, ("--nonce", "--manifest", "--seal-key-file"))
+        manifest = _manifest(given.get("--manifest"))
+        seal_key = _bytes(given.get("--seal-key-file"))
+        found = faults(directory, read_result(directory), given.get("--nonce"), manifest, seal_key)
+    except Misuse as error:
+        cli.say("verify: %s; usage: %s" % (error, cli.COMMANDS["verify"][1]))
+        return cli.USAGE
+    except NotReadable as error:
+        cli.say(str(error))
+        return cli.NO_OUTCOME
+    for sentence in found:
+        cli.say(sentence)
+    if not found:
+        os.write(1, b"verified\n")
+    return cli.BAD_INPUT if found else 0
+
+
+def _bytes(path: "str | None") -> "bytes | None":
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:
+            return file.read().strip()
+    except OSError as error:
+        raise Misuse("%s cannot be read (%s)" % (path, error.strerror)) from None
+
+
+def _manifest(path: "str | None") -> "dict[str, str] | None":
+    """The `files` of the last line of what `run` printed on its stdout (saved in a file)."""
+    text = _bytes(path)
+    if text is None:
+        return None
+    try:
+        files = json.loads(text.splitlines()[-1])["files"]
+        return {str(name): str(sha256) for name, sha256 in files.items()}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise Misuse("%s does not end with the line that run prints at its end" % path) from None

@@ -1,0 +1,128 @@
+"""Which files belong to the outcome, and whether they are still what the worker wrote.
+
+Live files are appended to while the agent runs, so an agent of the same user can
+edit, replace or remove them.  After it is dead each is looked at once more: path,
+inode, size and hash must be those of the writer.  What does not fit is written
+again from the writer's own descriptor where that still has it, and is said either
+way (gap `evidence_tampered`, never graded: D17).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+
+from worker import documents
+from worker import session as names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+    from worker.session import Session
+
+FOLDERS = (names.BODIES, names.NATIVE)
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+FOREIGN_NAMED = 20  # names in one gap; the count says how many there are
+
+
+def check_live(session: "Session") -> "list[str]":
+    """Names of the files written during the run that are not as they were written; also forgets them in the manifest."""
+    changed = []
+    for name in sorted(session.files):
+        found = digest(session.fd, name)
+        if found != session.files[name]:
+            changed.append(name)
+            if found is None:
+                del session.files[name]
+            else:
+                session.files[name] = found
+    return changed
+
+
+def digest(dirfd: int, name: str) -> "dict[str, Any] | None":
+    """Size and hash of regular file `name` below the directory (no symlink on the way), or None."""
+    sha256, size = hashlib.sha256(), 0
+    try:
+        fd = open_below(dirfd, name)
+    except OSError:
+        return None
+    with os.fdopen(fd, "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        for chunk in iter(lambda: file.read(1 << 18), b""):
+            sha256.update(chunk)
+            size += len(chunk)
+    return {"size": size, "sha256": sha256.hexdigest()}
+
+
+def open_below(dirfd: int, name: str) -> int:
+    """Open `name` (at most one folder deep) without following a symlink.  Raises OSError."""
+    folder, _, base = name.rpartition("/")
+    if not folder:
+        return os.open(base, READ, dir_fd=dirfd)
+    inner = os.open(folder, names.DIRECTORY | os.O_NOFOLLOW, dir_fd=dirfd)
+    try:
+        return os.open(base, READ, dir_fd=inner)
+    finally:
+        os.close(inner)
+
+
+def present(session: "Session") -> "list[str]":
+    """Every name in the session directory and its two evidence folders, sorted."""
+    found = []
+    for name in os.listdir(session.fd):
+        found.append(name)
+        if name in FOLDERS:
+            try:
+                inner = os.open(name, names.DIRECTORY | os.O_NOFOLLOW, dir_fd=session.fd)
+            except OSError:
+                continue
+            found += [name + "/" + each for each in os.listdir(inner)]
+            os.close(inner)
+    return sorted(found)
+
+
+def gaps(session: "Session", tampered: "list[str]") -> "list[dict[str, Any]]":
+    """What the manifest cannot vouch for, as gaps."""
+    ours = set(session.files).union(names.WRITES, session.before)
+    foreign = [name for name in present(session) if name not in ours]
+    found = []
+    if tampered:
+        found.append(_gap("evidence_tampered", ", ".join(tampered), len(tampered)))
+    if foreign:
+        found.append(_gap("foreign_files", ", ".join(foreign[:FOREIGN_NAMED]), len(foreign)))
+    for file in session.open_files:
+        if file.error is not None:
+            detail = "%s: %d bytes lost (%s)" % (file.name, file.lost_bytes, os.strerror(file.error.errno))
+            found.append(_gap("evidence_lost", detail, file.lost_bytes))
+    return found
+
+
+def _gap(code: str, detail: str, count: int) -> "dict[str, Any]":
+    return {"code": code, "invocation_id": None, "detail": detail, "file": None, "offset": None, "count": count}
+
+
+def share(session: "Session") -> None:
+    """Let others read the outcome (`share`), now that the agent is dead."""
+    os.fchmod(session.fd, 0o755)
+    for name in FOLDERS:
+        try:
+            inner = os.open(name, names.DIRECTORY | os.O_NOFOLLOW, dir_fd=session.fd)
+        except OSError:
+            continue
+        os.fchmod(inner, 0o755)
+        os.close(inner)
+    for name in session.files:
+        try:
+            fd = open_below(session.fd, name)
+        except OSError:
+            continue
+        os.fchmod(fd, 0o644)
+        os.close(fd)
+
+
+def restore_prompt(session: "Session", prompt: "bytes | None") -> None:
+    """Enter prompt.txt as evidence: what the agent was told, with the secrets blanked."""
+    if prompt is not None:
+        documents.write_bytes(session, names.PROMPT, prompt)
