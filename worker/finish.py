@@ -141,9 +141,8 @@ def collect(run: "Run", reader: "ModuleType", facts: "dict[str, Any]") -> "dict[
         os.close(native)
 
 
-def finish_for_dead_worker(job: "dict[str, Any]", harness: "ModuleType", session: "Session", info: "dict[str, Any]") -> int:
-    """The guard's ending: the worker is gone, every process is dead (or not: info["receipt"] knows)."""
+def finish_for_dead_worker(run: "Run", info: "dict[str, Any]") -> int:
+    """The guard's ending: the worker is gone, every process is dead (or not: info["cleanup"] knows)."""
     from worker import salvage
 
-    run, facts = salvage.from_disk(job, harness, session, info)
-    return conclude(run, reader_of(harness), facts)
+    return conclude(run, reader_of(run.harness), salvage.facts_from_disk(run, info))

@@ -89,17 +89,17 @@ def gaps(session: "Session", tampered: "list[str]") -> "list[dict[str, Any]]":
     foreign = [name for name in present(session) if name not in ours]
     found = []
     if tampered:
-        found.append(_gap("evidence_tampered", ", ".join(tampered), len(tampered)))
+        found.append(gap("evidence_tampered", ", ".join(tampered), len(tampered)))
     if foreign:
-        found.append(_gap("foreign_files", ", ".join(foreign[:FOREIGN_NAMED]), len(foreign)))
+        found.append(gap("foreign_files", ", ".join(foreign[:FOREIGN_NAMED]), len(foreign)))
     for file in session.open_files:
         if file.error is not None:
             detail = "%s: %d bytes lost (%s)" % (file.name, file.lost_bytes, os.strerror(file.error.errno))
-            found.append(_gap("evidence_lost", detail, file.lost_bytes))
+            found.append(gap("evidence_lost", detail, file.lost_bytes))
     return found
 
 
-def _gap(code: str, detail: str, count: int) -> "dict[str, Any]":
+def gap(code: str, detail: str, count: int) -> "dict[str, Any]":
     return {"code": code, "invocation_id": None, "detail": detail, "file": None, "offset": None, "count": count}
 
 

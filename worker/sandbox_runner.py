@@ -13,22 +13,20 @@ one, the other cleans up and leaves an outcome (DESIGN 12).
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
-from worker import cli, harnesses, kernel, keys, launch
+from worker import cli, harnesses, keys, launch
 from worker.contract import BadInput, load, read_file
 from worker.session import NotUsable, PROMPT, STATE, Session
-from worker.supervise import guard, spawn
+from worker.supervise import fork_worker, guard, spawn
 from transport.sandbox_transport import Transport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
-    from worker.supervise import Agent, LaunchError
+    from worker.supervise import Agent, Link
 
-SYS_PTRACE, PERFMON = 19, 38  # linux/capability.h: with them the agent could read our memory
 # Standard library that the worker needs after the launch, loaded before it where the agent could rewrite it.
 NEEDED_LATER = ("hashlib", "hmac", "re", "base64", "zlib", "calendar", "queue")
 
@@ -49,14 +47,14 @@ def main(arguments: "list[str]") -> int:
         cli.say(str(error))
         return cli.NO_DIRECTORY
     keys.wipe(job)
-    protect()
     complaint_in, complaint_out = os.pipe()
-    worker = os.fork()
-    if worker == 0:
+    link = fork_worker()  # two processes from here on: the worker, and the guard that waits for it
+    run = Run(job, harness, session, token, link)
+    if not link.is_guard:
         os.close(complaint_in)
-        os._exit(in_worker(Run(job, harness, session, token), complaint_out))
+        os._exit(in_worker(run, complaint_out))
     os.close(complaint_out)
-    return guard(worker, session, lambda info: after_worker_death(job, harness, session, complaint_in, info))
+    return guard(link, lambda info: after_worker_death(run, complaint_in, info), session.finished, job["cleanup_timeout"])
 
 
 def read_job(source: str) -> "tuple[dict[str, Any], ModuleType]":
@@ -97,32 +95,22 @@ def user_of(text: "str | None") -> "tuple[int, int] | None":
     return int(uid), int(gid or uid)
 
 
-def protect() -> None:
-    """Nobody may read guard and worker (their memory has the key), and every orphan comes to us."""
-    kernel.set_not_dumpable()
-    kernel.drop_from_bounding_set((SYS_PTRACE, PERFMON))
-    kernel.become_subreaper()
-
-
 class Run:
     """What one run consists of while it lasts; filled in the order of the story."""
 
-    def __init__(self, job: "dict[str, Any]", harness: "ModuleType", session: Session, token: str) -> None:
-        self.job, self.harness, self.session, self.token = job, harness, session, token
+    def __init__(self, job: "dict[str, Any]", harness: "ModuleType", session: Session, token: str, link: "Link") -> None:
+        self.job, self.harness, self.session, self.token, self.link = job, harness, session, token, link
         self.transport: "Transport | None" = None
         self.launch: "dict[str, Any]" = {}
         self.agent: "Agent | None" = None
-        self.launch_error: "LaunchError | None" = None
+        self.launch_error: "Any" = None
         self.warnings: "list[dict[str, Any]]" = []
         self.started_at = session.clock.now()
-        self.bell_in, self.bell_out = os.pipe()  # the proxy's threads ring, the main loop hears
 
 
 def in_worker(run: Run, complaint: int) -> int:
     """The worker's whole life.  Whatever escapes is told to the guard, which cleans up and says worker_error."""
     try:
-        kernel.set_death_signal(signal.SIGTERM)
-        kernel.become_subreaper()
         start(run)
         from worker.finish import finish  # the agent runs now (or never will)
 
@@ -198,18 +186,10 @@ def transport_settings(run: Run) -> "dict[str, Any]":
         secrets=keys.secrets_of(job, run.token), dirfd=session.fd, now=session.clock.now, token=run.token,
         invocation_id=job["invocation_id"], main_headers=harness.MAIN_HEADERS,
         identity_headers=harness.IDENTITY_HEADERS, client_timer=harness.CLIENT_TIMER,
-        deadline=session.clock.mono0 + job["timeout"], notify=lambda: ring(run.bell_out))
+        deadline=session.clock.mono0 + job["timeout"], notify=run.link.wakeup.poke)
 
 
-def ring(bell: int) -> None:
-    try:
-        os.write(bell, b"!")
-    except OSError:
-        pass  # the run has ended
-
-
-def after_worker_death(job: "dict[str, Any]", harness: "ModuleType", session: Session, complaint: int,
-                       info: "dict[str, Any]") -> int:
+def after_worker_death(run: Run, complaint: int, info: "dict[str, Any]") -> int:
     """The guard's part when the worker is gone: the same ending, from what is on disk."""
     from worker.finish import finish_for_dead_worker
 
@@ -218,7 +198,7 @@ def after_worker_death(job: "dict[str, Any]", harness: "ModuleType", session: Se
         info["complaint"] = os.read(complaint, 4096).decode("utf-8", "replace")
     except OSError:
         info["complaint"] = ""
-    return finish_for_dead_worker(job, harness, session, info)
+    return finish_for_dead_worker(run, info)
 
 
 if __name__ == "__main__":  # the reference runner is started as a file with one argument

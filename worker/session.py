@@ -11,9 +11,10 @@ is told in `documents.py`.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import time
+
+from worker import fence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 LAUNCH, EVENTS, STDERR, ATTEMPTS = "launch.json", "events.jsonl", "stderr.log", "model_attempts.jsonl"
 OBSERVATIONS, CLEANUP, RESULT, PROMPT = "observations.json", "cleanup.json", "result.json", "prompt.txt"
 BODIES, NATIVE, STATE = "bodies", "native", "state"
-CLAIM, LOCK, RESERVE = "launch.claim", "run.lock", ".reserve"
-# `state/` is the agent's own and no evidence; claim and lock serve `stop`; the reserve is gone at the end.
+RESERVE = ".reserve"
+# `state/` is the agent's own and no evidence; the fence's names serve `stop`; the reserve is gone at the end.
 EVIDENCE = (LAUNCH, EVENTS, STDERR, ATTEMPTS, BODIES, NATIVE, OBSERVATIONS, CLEANUP, PROMPT)
-WRITES = EVIDENCE + (RESULT, STATE, CLAIM, LOCK, RESERVE)
+WRITES = EVIDENCE + (RESULT, STATE, RESERVE) + fence.NAMES
 # The receipt and the result of a run with thousands of calls fit in this; freed when the disk is full (B22).
 RESERVED_BYTES = 256 << 10
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -68,17 +69,15 @@ class Session:
     def _claim(self) -> None:
         self.before = set(os.listdir(self.fd))  # the host's own files, such as input.json
         found = sorted(self.before.intersection(WRITES))
-        if CLAIM in found and os.readlink(CLAIM, dir_fd=self.fd) == "stop":
+        if str(fence.claimed_by(self.fd)).startswith("stop"):
             raise NotUsable("%s: was stopped before it started" % self.path)
         if found:
             raise NotUsable("%s: is not fresh, it has %s" % (self.path, ", ".join(found)))
-        # The lock is this open file, shared by guard and worker: it is free when both are gone.
-        self.lock = os.open(LOCK, NEW, 0o600, dir_fd=self.fd)
-        fcntl.flock(self.lock, fcntl.LOCK_EX)
-        try:
-            os.symlink("run", CLAIM, dir_fd=self.fd)
-        except FileExistsError:
-            raise NotUsable("%s: was claimed by a stop or another run" % self.path) from None
+        # Lock, listen, claim, in this order: a `stop` that loses the claim finds somebody listening.
+        self.lock = fence.hold(self.fd)
+        self.sockets = fence.listen(self.fd)
+        if self.lock is None or not fence.claim(self.fd, "run " + self.identity["nonce"]):
+            raise NotUsable("%s: was claimed by a stop or another run" % self.path)
         self.write_new(RESERVE, bytes(RESERVED_BYTES))
 
     def write_new(self, name: str, data: bytes) -> None:
@@ -90,3 +89,7 @@ class Session:
     def make_directory(self, name: str) -> int:
         os.mkdir(name, 0o700, dir_fd=self.fd)
         return os.open(name, DIRECTORY | os.O_NOFOLLOW, dir_fd=self.fd)
+
+    def finished(self) -> bool:
+        """Whether the result is written: the last thing that a worker does."""
+        return RESULT in os.listdir(self.fd)

@@ -1,0 +1,98 @@
+"""What a dead worker left on disk, as the facts that the ending is made of.
+
+Used by the guard right after it has killed and reaped what the worker left.
+Lines are whole because each was one write; a line that was cut all the same is
+cut off, and said (gap `evidence_lost`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+from worker import manifest
+from worker import session as names
+from transport.sandbox_transport import fold_attempts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+    from worker.sandbox_runner import Run
+    from worker.session import Session
+
+LINES = (names.EVENTS, names.ATTEMPTS)
+ENDING = {"cause": "worker_died", "signals": [], "signal_received": None, "main_status": None, "timed_out": False,
+          "lingered": False}
+
+
+def facts_from_disk(run: "Run", info: "dict[str, Any]") -> "dict[str, Any]":
+    """The facts of finish.conclude.  info: the guard's {"status", "stopped", "cleanup", "complaint"}."""
+    session = run.session
+    gaps = [gap for name in LINES for gap in cut_last_line(session, name)]
+    register(session)
+    live = _live(run, session)
+    wire = fold_attempts(lines_of(session, names.ATTEMPTS)) if run.job["model"] else None
+    return {
+        "ending": dict(ENDING), "receipt": info["cleanup"], "wire": wire, "live": live, "capture_gaps": gaps,
+        "launch_error": None, "main_status": None, "worker_error": info["complaint"] or _death(info["status"]),
+        "output_seen": live.events > 0, "ended_at": session.clock.now()}
+
+
+def _death(status: int) -> str:
+    return "the worker was killed by signal %d" % -status if status < 0 else "the worker exited with %d" % status
+
+
+def _live(run: "Run", session: "Session") -> "Any":
+    from worker.finish import reader_of
+
+    live = reader_of(run.harness).Live()
+    for pair in lines_of(session, names.EVENTS):
+        if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], dict):
+            live.feed(pair[1])
+    return live
+
+
+def lines_of(session: "Session", name: str) -> "Iterator[Any]":
+    """The JSON values of a file of lines; none where it does not exist."""
+    try:
+        fd = manifest.open_below(session.fd, name)
+    except OSError:
+        return
+    with os.fdopen(fd, "rb") as file:
+        for line in file:
+            try:
+                yield json.loads(line.decode("utf-8"))
+            except (ValueError, RecursionError):
+                continue
+
+
+def cut_last_line(session: "Session", name: str) -> "list[dict[str, Any]]":
+    """Make the file end with a whole line; the gap says how much that cost."""
+    try:
+        fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=session.fd)
+    except OSError:
+        return []
+    with os.fdopen(fd, "r+b", buffering=0) as file:
+        size = os.fstat(fd).st_size
+        if not stat.S_ISREG(os.fstat(fd).st_mode) or not size:
+            return []
+        end = size
+        while end and os.pread(fd, 1, end - 1) != b"\n":
+            start = max(0, end - 65536)
+            at = os.pread(fd, end - start, start).rfind(b"\n")
+            end = start + at + 1 if at >= 0 else start
+        if end == size:
+            return []
+        os.ftruncate(fd, end)
+    return [manifest.gap("evidence_lost", "%s: the last line was cut" % name, size - end)]
+
+
+def register(session: "Session") -> None:
+    """Enter every file of the dead worker into the manifest, as it is found now."""
+    for name in manifest.present(session):
+        if name.split("/")[0] in names.EVIDENCE and name not in manifest.FOLDERS:
+            found = manifest.digest(session.fd, name)
+            if found:
+                session.files[name] = found
