@@ -193,7 +193,7 @@ def _parse(text: bytes) -> "Any":
 
 
 def _cross_check(document: "dict[str, Any]", source: str) -> "str | None":
-    model = document.get("model") or {}
+    model = document.get("model", {})
     for one, other in EITHER:
         if one in document and other in document:
             return "%s: cannot be given together with %s" % (one, other)
@@ -205,7 +205,7 @@ def _cross_check(document: "dict[str, Any]", source: str) -> "str | None":
     for path in ONLY_ON_STDIN if source != "-" else ():
         if path[-1] in (model if len(path) > 1 else document):
             return "%s: is only accepted with `run -` (a file could be read by the agent)" % ".".join(path)
-    if model and ("base_url" in model) == ("socket" in model):
+    if "model" in document and ("base_url" in model) == ("socket" in model):
         return "model.base_url: give either base_url or socket"
     bad = next((key for key in document.get("env", {}) if not key or "=" in key or "\0" in key), None)
     return "env: %r is no variable name" % bad if bad is not None else _bad_url(document, model)
