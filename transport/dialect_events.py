@@ -1,0 +1,172 @@
+"""The four dialects as tables and one reader each: which bytes can matter, what is preamble, where the facts stand.
+
+A dialect reader takes (facts, value, kind): `facts` is the Reader whose attributes it sets, `value` one event's or
+document's JSON object, `kind` its type (None for a document). It returns True where the event is preamble: it commits the
+server to nothing, so a proxy that holds a stream may still throw the attempt away. An unknown event is content.
+PREAMBLE: Responses: response.created, response.in_progress, response.queued, keepalive, ping and Codex's
+codex.rate_limits; Messages: message_start, ping (content_block_start opens the answer and is content); Chat: chunks whose
+deltas are empty but for the role, and Azure's first chunk without choices; generateContent: none.
+Sources: the vendors' API references, streaming sections. Pure.
+"""
+from __future__ import annotations
+
+from transport.error_shapes import text_of
+from transport.usage_shapes import merge_usage
+
+_TERMINAL = ("response.completed", "response.failed", "response.incomplete", "response.cancelled", "response.done")
+PREAMBLE = {
+    "responses": ("response.created", "response.in_progress", "response.queued", "keepalive", "ping", "codex.rate_limits"),
+    "messages": ("message_start", "ping"),
+    "chat": ("ping",),
+    "generate_content": (),
+}
+_ANSWER_KEYS = {
+    "responses": ("output", "status", "object"),
+    "chat": ("choices",),
+    "messages": ("content", "role"),
+    "generate_content": ("candidates", "promptFeedback", "usageMetadata"),
+}
+
+
+class Markers:
+    """Byte strings that stand in every event of a dialect that can matter.
+
+    `urgent`: any of them means parse now; `nullable`: keys that stand in every event and matter only when not null;
+    `usage`: (key, nullable) of running figures, of which only the last counts.
+    """
+
+    def __init__(self, urgent: tuple, nullable: tuple = (), usage: tuple = ()) -> None:
+        self._urgent = urgent + (b"event: error", b"event:error")
+        self._nullable = tuple(map(_forms, nullable))
+        self._usage = tuple(map(_forms, usage))
+
+    def urgent_in(self, data: bytes) -> bool:
+        for marker in self._urgent:
+            if marker in data:
+                return True
+        return _not_null(self._nullable, data)
+
+    def usage_in(self, data: bytes) -> bool:
+        return _not_null(self._usage, data)
+
+    def any_in(self, data: bytes) -> bool:
+        return self.urgent_in(data) or _not_null(self._usage, data)
+
+
+def _forms(key: bytes) -> tuple:
+    return key, key + b":null", key + b": null"
+
+
+def _not_null(keys: tuple, data: bytes) -> bool:
+    for key, null, spaced_null in keys:
+        count = data.count(key)
+        if count and count != data.count(null) + data.count(spaced_null):
+            return True
+    return False
+
+
+MARKERS = {
+    "responses": Markers((b'"response.completed"', b'"response.failed"', b'"response.incomplete"', b'"response.cancelled"',
+                          b'"response.done"'), nullable=(b'"error"', b'"usage"')),
+    "chat": Markers((b"[DONE]",), nullable=(b'"error"', b'"finish_reason"'), usage=(b'"usage"',)),
+    "messages": Markers((b'"message_start"', b'"message_delta"', b'"message_stop"'), nullable=(b'"error"', b'"usage"')),
+    "generate_content": Markers((b'"promptFeedback"', b'"finishReason"'), nullable=(b'"error"',),
+                                usage=(b'"usageMetadata"',)),
+}
+NO_MARKERS = Markers((b"[DONE]",), nullable=(b'"error"',))
+
+
+def is_answer(dialect: str | None, value: dict) -> bool:
+    """True where a document looks like an answer of its dialect, so that a `message` or `detail` in it is no error."""
+    return dialect is None or any(key in value for key in _ANSWER_KEYS[dialect])
+
+
+def _names(facts: object, value: dict, identity: str, model: str) -> None:
+    facts.response_id = facts.response_id or text_of(value.get(identity), 200) or None
+    facts.model = facts.model or text_of(value.get(model), 200) or None
+
+
+def _take_usage(facts: object, raw: object) -> None:
+    if isinstance(raw, dict) and raw:
+        facts._raw = raw
+        facts._late = None
+
+
+def _responses(facts: object, value: dict, kind: str | None) -> bool:
+    response = value if kind is None or value.get("object") == "response" else value.get("response")
+    if isinstance(response, dict):
+        _names(facts, response, "id", "model")
+        _take_usage(facts, response.get("usage"))
+        _responses_finish(facts, response, kind)
+    if kind in _TERMINAL:
+        facts.terminal, facts.complete = kind, True
+    return kind in PREAMBLE["responses"]
+
+
+def _responses_finish(facts: object, response: dict, kind: str | None) -> None:
+    status = response.get("status") if kind is None or kind == "response.done" else kind.partition(".")[2]
+    if status not in ("completed", "failed", "incomplete", "cancelled"):
+        return
+    details = response.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, dict) else None
+    facts.finish_reason = text_of(reason, 100) or status
+
+
+def _chat(facts: object, value: dict, kind: str | None) -> bool:
+    _names(facts, value, "id", "model")
+    _take_usage(facts, value.get("usage"))
+    choices = value.get("choices")
+    empty = isinstance(choices, list)
+    for choice in choices if empty else ():
+        if not isinstance(choice, dict):
+            continue
+        reason = text_of(choice.get("finish_reason"), 100)
+        facts.finish_reason = reason or facts.finish_reason
+        empty = empty and not reason and _empty_delta(choice.get("delta"))
+    if empty and not choices:
+        empty = not value.get("usage")
+    return empty or kind in PREAMBLE["chat"]
+
+
+def _empty_delta(delta: object) -> bool:
+    return isinstance(delta, dict) and not any(part for name, part in delta.items() if name != "role")
+
+
+def _messages(facts: object, value: dict, kind: str | None) -> bool:
+    message = value.get("message") if kind == "message_start" else value if kind in (None, "message") else None
+    if isinstance(message, dict):
+        _names(facts, message, "id", "model")
+        _merge(facts, message.get("usage"))
+        facts.finish_reason = text_of(message.get("stop_reason"), 100) or facts.finish_reason
+    elif kind == "message_delta":
+        delta = value.get("delta")
+        _merge(facts, value.get("usage"))
+        if isinstance(delta, dict):
+            facts.finish_reason = text_of(delta.get("stop_reason"), 100) or facts.finish_reason
+    elif kind == "message_stop":
+        facts.terminal, facts.complete = kind, True
+    return kind in PREAMBLE["messages"]
+
+
+def _merge(facts: object, raw: object) -> None:
+    facts._raw = merge_usage(facts._raw, raw)
+
+
+def _generate_content(facts: object, value: dict, kind: str | None) -> bool:
+    _names(facts, value, "responseId", "modelVersion")
+    _take_usage(facts, value.get("usageMetadata"))
+    candidates = value.get("candidates")
+    for candidate in candidates if isinstance(candidates, list) else ():
+        reason = candidate.get("finishReason") if isinstance(candidate, dict) else None
+        if isinstance(reason, str) and reason and reason != "FINISH_REASON_UNSPECIFIED":
+            facts.finish_reason = text_of(reason, 100)
+            facts.terminal, facts.complete = "finishReason", True
+    feedback = value.get("promptFeedback")
+    blocked = feedback.get("blockReason") if isinstance(feedback, dict) else None
+    if isinstance(blocked, str) and blocked and facts.terminal is None:
+        facts.finish_reason = text_of(blocked, 100)
+        facts.terminal, facts.complete = "blockReason", True
+    return False
+
+
+READERS = {"responses": _responses, "chat": _chat, "messages": _messages, "generate_content": _generate_content}

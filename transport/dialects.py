@@ -1,0 +1,284 @@
+"""What a model response says, in four dialects: Responses, Chat Completions, Messages, generateContent.
+
+`Reader` looks at the body as it passes and never changes it. Streams and single JSON documents both come out as the same
+attributes. Rules:
+- an error is known by its JSON, wherever it stands and whatever the `event:` line says (case A14);
+- what cannot be read is said in `not_decoded` (a content coding, a size) and is never taken for a failure (case A27);
+- only events that can matter are parsed: an event that holds none of its dialect's MARKERS has no usage, error, finish
+  reason or terminal, and is only counted. Keys spelled with \\u escapes would be missed; no server writes those;
+- memory is one event (16 MiB at most), or one JSON document of the same size.
+When a stream is complete: `terminal` is set. Responses: response.completed, .failed, .incomplete, .cancelled (and
+response.done), or an error. Messages: message_stop, or an error. generateContent: a finishReason or a blockReason, or an
+error. Chat: "[DONE]", or an error, or, because many servers leave [DONE] out, a finish_reason and then a clean end
+("finish_reason"); with neither it is a truncation. A single document is complete when it is valid JSON and the framing
+said that it was whole.
+Pure: no I/O, no clock.
+"""
+from __future__ import annotations
+
+from transport import dialect_events, sse
+from transport.body_delays import body_delay
+from transport.error_shapes import error_of
+from transport.json_bytes import ArraySplitter, loads, top_level
+from transport.usage_shapes import normalise_usage
+
+LIMIT = sse.LIMIT
+EXCERPT = 500
+_PARSE_WHOLE = 1 << 20  # request bodies over this are scanned for three keys, not parsed
+_ENDINGS = (("/responses", "responses"), ("/responses/compact", "responses"), ("/chat/completions", "chat"),
+            ("/messages", "messages"), (":generateContent", "generate_content"),
+            (":streamGenerateContent", "generate_content"))
+
+
+def dialect_of(method: str, path: str) -> str | None:
+    """The dialect of a model request, or None for anything else (token counting, model lists, batches, GET, ...)."""
+    if method.upper() != "POST":
+        return None
+    bare = path.partition("?")[0].rstrip("/")
+    return next((dialect for ending, dialect in _ENDINGS if bare.endswith(ending)), None)
+
+
+def describe_request(dialect: str | None, path: str, body: object) -> dict:
+    """{"model": str|None, "tools": [names], "stream": bool} of a request body (bytes or any buffer); never raises."""
+    wanted = ("model", "stream", "tools")
+    document = loads(body) if isinstance(body, bytes) and len(body) <= _PARSE_WHOLE else top_level(body, wanted)
+    document = document if isinstance(document, dict) else {}
+    bare = path.partition("?")[0]
+    model = document.get("model")
+    if not isinstance(model, str):
+        model = _model_in_path(bare)
+    stream = document.get("stream") is True or bare.endswith(":streamGenerateContent")
+    return {"model": model, "tools": _tool_names(document.get("tools")), "stream": stream}
+
+
+def _model_in_path(path: str) -> str | None:
+    """.../models/NAME:generateContent (Google) and .../deployments/NAME/chat/completions (Azure)."""
+    for before in ("/models/", "/deployments/"):
+        _, found, rest = path.rpartition(before)
+        if found:
+            return rest.partition("/")[0].rpartition(":")[0] or rest.partition("/")[0] or None
+    return None
+
+
+def _tool_names(tools: object) -> list:
+    names = []
+    for tool in tools if isinstance(tools, list) else ():
+        if not isinstance(tool, dict):
+            continue
+        inner = tool.get("functionDeclarations") or tool.get("function_declarations")
+        for one in inner if isinstance(inner, list) else (tool.get("function"), tool):
+            name = one.get("name") if isinstance(one, dict) else None
+            if isinstance(name, str):
+                names.append(name)
+                if inner is None:
+                    break
+        else:
+            if inner is None and isinstance(tool.get("type"), str):
+                names.append(tool["type"])  # hosted tools have a type and no name
+    return names
+
+
+class Reader:
+    """feed(bytes) as they come, then finish(clean): clean is False where the framing or the connection broke.
+
+    events: stream events so far; terminal, complete: see above; is_stream; content_seen: something beyond preamble came
+    (at the end, for a document); error: {"code","type","message"[,"detail"]} or None; finish_reason, response_id, model:
+    as the vendor wrote them; usage, usage_raw; retry_delay: seconds from the error body; not_decoded: reason or None;
+    html: the body is a page; excerpt: the first 500 bytes of a body that is neither JSON nor events, else None.
+    """
+
+    def __init__(self, dialect: str | None, content_type: str | None, content_encoding: str | None) -> None:
+        self.dialect = dialect
+        self.events = 0
+        self.terminal: str | None = None
+        self.complete = False
+        self.is_stream = False
+        self.content_seen = False
+        self.error: dict | None = None
+        self.finish_reason: str | None = None
+        self.response_id: str | None = None
+        self.model: str | None = None
+        self.retry_delay: float | None = None
+        self.not_decoded: str | None = None
+        self.excerpt: str | None = None
+        kind = (content_type or "").partition(";")[0].strip().lower()
+        self.html = kind in ("text/html", "application/xhtml+xml")
+        self._says_events = kind == "text/event-stream"
+        self._raw: dict | None = None
+        self._late: bytes | None = None  # the last event that only carries usage, parsed when somebody asks
+        self._head: bytes = b""
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._markers = dialect_events.MARKERS.get(dialect or "", dialect_events.NO_MARKERS)
+        coding = (content_encoding or "").strip().lower()
+        self._mode = self._sniff
+        if coding not in ("", "identity"):
+            self.not_decoded = coding[:40]
+            self._mode = self._ignore
+
+    @property
+    def usage_raw(self) -> dict | None:
+        """The vendor's own usage object (for Messages streams: both parts merged)."""
+        if self._late is not None:
+            late, self._late = self._late, None
+            event = sse.parse_block(late)
+            self._read_value(loads(event.data) if event else None, None)
+        return self._raw
+
+    @property
+    def usage(self) -> dict | None:
+        return normalise_usage(self.dialect, self.usage_raw)
+
+    def feed(self, chunk: bytes) -> None:
+        if chunk:
+            self._mode(chunk)
+
+    def finish(self, clean: bool) -> None:
+        """The body has ended. Safe to call once; attributes are final afterwards."""
+        if self._mode == self._sniff:
+            self._choose(self._head, at_end=True)
+        if self._mode == self._events:
+            self._finish_events(clean)
+        elif self._mode == self._elements:
+            self.complete = self.terminal is not None or self.error is not None
+        elif self._mode == self._document:
+            self._finish_document(clean)
+        self._mode = self._ignore
+        self._parts = []
+
+    # What the body is: its first bytes say more than its Content-Type (servers answer errors as JSON under
+    # text/event-stream, and pages under anything).
+    def _sniff(self, chunk: bytes) -> None:
+        self._head += chunk
+        self._choose(self._head, at_end=False)
+
+    def _choose(self, head: bytes, at_end: bool) -> None:
+        bare = head[3:] if head.startswith(sse.BOM) else head
+        bare = bare.lstrip(b" \t\r\n")[:16]
+        if len(bare) < 6 and not at_end and bare[:1] not in (b"{", b"[", b"<") and len(head) < 4096:
+            return
+        self._head = b""
+        if bare[:1] == b"[" and self.dialect == "generate_content":
+            self.is_stream = True
+            self._splitter = ArraySplitter(LIMIT)
+            self._mode = self._elements
+        elif bare[:1] in (b"{", b"["):
+            self._mode = self._document
+        elif bare[:1] != b"<" and (self._says_events or bare.startswith((b"data:", b"event:", b": ", b"retry:", b"id:"))):
+            self.is_stream = True
+            self._parser = sse.Parser(LIMIT)
+            self._mode = self._events
+        else:
+            self.html = self.html or bare[:9].lower().startswith((b"<!doctype", b"<html", b"<head"))
+            self._mode = self._text
+        if head:
+            self._mode(head)
+
+    def _ignore(self, chunk: bytes) -> None:
+        """Nothing can be read here; the bytes pass."""
+
+    def _text(self, chunk: bytes) -> None:
+        if self._size < EXCERPT:
+            self._parts.append(chunk[:EXCERPT - self._size])
+            self._size += len(self._parts[-1])
+            self.excerpt = b"".join(self._parts).decode("utf-8", "replace")
+
+    def _document(self, chunk: bytes) -> None:
+        self._size += len(chunk)
+        if self._size <= LIMIT:
+            self._parts.append(chunk)
+        elif self.not_decoded is None:
+            self.not_decoded = "too_large"
+            self._parts = []
+
+    def _finish_document(self, clean: bool) -> None:
+        if self.not_decoded is not None:
+            return
+        body = b"".join(self._parts)
+        value = loads(body)
+        if not isinstance(value, (dict, list)):
+            self.excerpt = body[:EXCERPT].decode("utf-8", "replace")
+            return
+        self.complete = clean
+        self.content_seen = True
+        if isinstance(value, list):
+            value = value[0] if value and isinstance(value[0], dict) else {}
+        self._take_error(error_of(value, strict=dialect_events.is_answer(self.dialect, value)), value)
+        if self.dialect is not None:
+            dialect_events.READERS[self.dialect](self, value, None)
+            self.terminal = None  # a document has no last event
+
+    def _events(self, chunk: bytes) -> None:
+        region = self._parser.take(chunk)
+        if not region:
+            return
+        if self.content_seen and not self._markers.any_in(region):
+            self.events += sse.count_events(region)
+            return
+        for block in sse.blocks_of(region):
+            if self.content_seen and not self._markers.urgent_in(block):
+                self.events += sse.count_events(block)
+                if self._markers.usage_in(block):
+                    self._late = block
+                continue
+            event = sse.parse_block(block)
+            if event is not None:
+                self._event(event)
+
+    def _event(self, event: sse.Event) -> None:
+        if event.data.strip() == b"[DONE]":
+            self.events += 1
+            self.terminal, self.complete = "[DONE]", True
+            return
+        value = loads(event.data)
+        if not event.complete and value is None:
+            return  # the stream was cut inside this event
+        self.events += 1
+        if value is None and event.event == "error":
+            value = {"type": "error", "message": event.data.decode("utf-8", "replace")}
+        self._read_value(value, event.event)
+
+    def _read_value(self, value: object, name: str | None) -> None:
+        """One event's JSON: an error, preamble, or content."""
+        if isinstance(value, list):
+            value = value[0] if value and isinstance(value[0], dict) else None
+        if not isinstance(value, dict):
+            self.content_seen = True
+            return
+        kind = value.get("type")
+        kind = kind if isinstance(kind, str) else name
+        error = error_of(value, strict=name != "error")
+        if error is None and (kind == "error" or kind == "response.failed"):
+            error = {"code": None, "type": kind, "message": None}
+        preamble = False
+        if self.dialect is not None:
+            preamble = dialect_events.READERS[self.dialect](self, value, kind)
+        if error is not None:
+            self._take_error(error, value)
+            self.terminal, self.complete = self.terminal or "error", True
+        elif not preamble:
+            self.content_seen = True
+
+    def _take_error(self, error: dict | None, value: dict) -> None:
+        if error is None:
+            return
+        if self.error is None or (self.error["code"] is None and error["code"] is not None):
+            self.error = error  # an `error` event and the response.failed after it: the one that names a code
+        if self.retry_delay is None:
+            self.retry_delay = body_delay(value)
+
+    def _finish_events(self, clean: bool) -> None:
+        for event in self._parser.finish():
+            self._event(event)
+        if self._parser.oversized and self.not_decoded is None:
+            self.not_decoded = "oversized_event"
+        if self.terminal is None and self.dialect == "chat" and self.finish_reason is not None and clean:
+            self.terminal = "finish_reason"
+        self.complete = self.terminal is not None
+
+    def _elements(self, chunk: bytes) -> None:
+        for element in self._splitter.feed(chunk):
+            self.events += 1
+            self._read_value(loads(element), None)
+        if self._splitter.oversized and self.not_decoded is None:
+            self.not_decoded = "oversized_event"

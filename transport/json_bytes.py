@@ -1,0 +1,168 @@
+"""JSON from strangers, read from bytes: nothing here raises, hangs or overflows a small stack, whatever the bytes are.
+
+`loads` is json with three guards, each for something measured: nesting over 128 levels is refused before the parser sees
+it (Python 3.13.0's C scanner overflows the 256 KiB stack of a proxy thread and kills the process; older ones raise
+RecursionError); integers over 19 digits become None (int() of a million digits takes minutes before 3.11, and raises from
+then on); NaN and Infinity become None (they are no JSON, and must not come out of us again).
+`top_level` finds the values of a few keys of a big object without building the rest: constant memory, any buffer (mmap).
+`ArraySplitter` cuts a JSON array into its elements while it arrives (generateContent streams without alt=sse).
+Pure: no I/O, no clock.
+"""
+from __future__ import annotations
+
+import json
+import re
+
+DEEPEST = 128
+_ALL_BUT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_OUTSIDE = re.compile(rb'["{}\[\],:]')
+_INSIDE = re.compile(rb'[\\"]')
+
+
+def _small_int(digits: str) -> int | None:
+    return int(digits) if len(digits) <= 20 else None
+
+
+_DECODER = json.JSONDecoder(parse_int=_small_int, parse_constant=lambda name: None, strict=False)
+
+
+def too_deep(data: bytes) -> bool:
+    """True where brackets nest over DEEPEST levels; strings are set aside first. Linear, in C."""
+    if data.count(b"[") + data.count(b"{") <= DEEPEST:
+        return False
+    outside = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
+    rest = b"".join(outside).translate(None, _ALL_BUT_BRACKETS)
+    for _ in range(DEEPEST):  # every round takes the innermost level away
+        if len(rest) <= DEEPEST:
+            return False
+        rest = rest.replace(b"[]", b"").replace(b"{}", b"")
+    return len(rest) > DEEPEST
+
+
+def loads(data: bytes) -> object:
+    """The value, or None where the bytes are no JSON that can be read (an outer null reads the same)."""
+    if too_deep(data):
+        return None
+    try:
+        return _DECODER.decode(data.decode("utf-8-sig", "replace").strip())
+    except (ValueError, RecursionError):
+        return None
+
+
+def _string_end(data: object, at: int) -> int:
+    """Index after the closing quote of the string whose inside starts at `at`; -1 where it is not closed."""
+    while True:
+        found = _INSIDE.search(data, at)
+        if found is None:
+            return -1
+        at = found.end()
+        if found.group() == b'"':
+            return at
+        at += 1
+
+
+def top_level(data: object, wanted: tuple) -> dict:
+    """{key: parsed value} for those of `wanted` that stand at the top of the object in `data` (bytes, mmap, ...)."""
+    found = {}
+    depth, at, key, start, key_next = 0, 0, None, 0, False
+    while True:
+        token = _OUTSIDE.search(data, at)
+        if token is None:
+            return found
+        at = token.end()
+        sign = token.group()
+        if sign == b'"':
+            begin, at = at - 1, _string_end(data, at)
+            if at < 0:
+                return found
+            if depth == 1 and key_next:
+                key, key_next = loads(bytes(data[begin:at])), False
+        elif sign in b"{[":
+            depth += 1
+            key_next = depth == 1
+        elif sign == b":" and depth == 1:
+            start = at
+        elif depth == 1 and sign in b",}]":
+            if key in wanted:
+                found[key] = loads(bytes(data[start:at - 1]))
+            key, key_next = None, sign == b","
+            if sign != b"," or len(found) == len(wanted):
+                return found
+        elif sign in b"}]":
+            depth -= 1
+            if depth < 1:
+                return found
+
+
+class ArraySplitter:
+    """feed(bytes) -> list of the elements (bytes) of the outer array that are whole; objects and arrays only.
+
+    `closed`: the outer array has ended. Elements over `limit` bytes are skipped and counted in `oversized`.
+    """
+
+    __slots__ = ("limit", "oversized", "closed", "_depth", "_in_string", "_escaped", "_parts", "_size")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.oversized = 0
+        self.closed = False
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        elements = []
+        begin = at = 0
+        while at < len(chunk) and not self.closed:
+            if self._in_string:
+                at = self._through_string(chunk, at)
+                continue
+            token = _OUTSIDE.search(chunk, at)
+            if token is None:
+                break
+            at = token.end()
+            sign = token.group()
+            if sign == b'"':
+                self._in_string = True
+            elif sign in b"{[":
+                self._depth += 1
+                begin = token.start() if self._depth == 2 else begin
+            elif sign in b"}]":
+                self._depth -= 1
+                if self._depth == 1:
+                    self._keep(chunk[begin:at])
+                    elements += self._cut()
+                self.closed = self._depth <= 0
+        if self._depth >= 2:
+            self._keep(chunk[begin:])
+        return elements
+
+    def _through_string(self, chunk: bytes, at: int) -> int:
+        if self._escaped:
+            self._escaped = False
+            return at + 1
+        found = _INSIDE.search(chunk, at)
+        if found is None:
+            return len(chunk)
+        if found.group() == b'"':
+            self._in_string = False
+        else:
+            self._escaped = True
+        return found.end()
+
+    def _keep(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size <= self.limit:
+            self._parts.append(piece)
+        else:
+            self._parts = []
+
+    def _cut(self) -> list[bytes]:
+        whole = b"".join(self._parts)
+        oversized = self._size > self.limit
+        self.oversized += oversized
+        self._parts = []
+        self._size = 0
+        return [] if oversized else [whole]
