@@ -1,0 +1,97 @@
+"""What all tests share: a clean environment, the built bundle, and the rule about what may be skipped.
+
+Marks (pyproject.toml): `real_cli`, `engine`, `pythons`, `slow`. `make test` leaves them out and says so; `make test-all`
+(`--all`) runs them. What a marked test needs and this machine lacks is a skip with its reason; with CI=true a failure.
+"""
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests import pythons, real_cli
+from tests.sandboxes import docker
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+CI = os.environ.get("CI") == "true"
+KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "DOCKER_HOST", "PYENV_ROOT", "CI", "USER")
+# mark -> a function that returns the reason why it cannot be run here, or None
+NEEDS = {
+    "real_cli": real_cli.why_not,
+    "engine": docker.why_not,
+    "pythons": lambda: None,       # each Python is a parameter: see `other_python`
+    "slow": lambda: None,
+}
+
+
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", help="also the tests that need engines, real CLIs, other Pythons")
+
+
+def lacking(reason):
+    """Skip, or in CI fail: a machine that lacks its engine must not pass silently."""
+    if CI:
+        pytest.fail("CI needs what this machine lacks: " + reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--all"):
+        return
+    for item in items:
+        marks = [mark for mark in NEEDS if item.get_closest_marker(mark)]
+        if marks:
+            item.add_marker(pytest.mark.skip(reason="`make test-all` runs it (%s)" % ", ".join(marks)))
+
+
+_reasons = {}
+
+
+def pytest_runtest_setup(item):
+    if not item.config.getoption("--all"):
+        return
+    for mark, why_not in NEEDS.items():
+        if item.get_closest_marker(mark):
+            if mark not in _reasons:
+                _reasons[mark] = why_not()
+            if _reasons[mark]:
+                lacking(_reasons[mark])
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch):
+    """No proxy, key or locale of the developer's machine reaches a test."""
+    for name in list(os.environ):
+        if name not in KEPT:
+            monkeypatch.delenv(name)
+    for name in ("LC_ALL", "PYTHONDONTWRITEBYTECODE"):
+        monkeypatch.setenv(name, {"LC_ALL": "C.UTF-8"}.get(name, "1"))
+
+
+@pytest.fixture(scope="session")
+def dist(tmp_path_factory):
+    """A folder with the bundle as build.py makes it from this tree."""
+    out = str(tmp_path_factory.mktemp("dist"))
+    subprocess.run([sys.executable, os.path.join(ROOT, "build.py"), "--out", out], check=True,
+                   stdout=subprocess.DEVNULL)
+    return out
+
+
+@pytest.fixture
+def bundle(dist, tmp_path):
+    """A fresh copy of dist/sandbox-worker.pyz: tests may damage it."""
+    path = tmp_path / "sandbox-worker.pyz"
+    with open(os.path.join(dist, "sandbox-worker.pyz"), "rb") as file:
+        path.write_bytes(file.read())
+    return str(path)
+
+
+@pytest.fixture(params=pythons.SUPPORTED)
+def other_python(request):
+    """The path of each supported Python in turn; use with mark `pythons`."""
+    path = pythons.cached(request.param)
+    if path is None and request.param in pythons.REQUIRED:
+        lacking("no Python %s on PATH or in pyenv" % request.param)
+    return path or pytest.skip("no Python %s on PATH or in pyenv" % request.param)
