@@ -1,11 +1,10 @@
-"""The commands: which module answers to which word.  Exit codes are those of DESIGN 5 (sysexits where they exist)."""
-
+"""The commands: which module answers to which word. Exit codes are those of DESIGN 5 (sysexits where they exist)."""
 from __future__ import annotations
 
 import os
 import sys
 
-# The word -> the module whose `main(arguments)` returns the exit code, and its usage line.
+# The word -> the module whose `main(arguments)` returns the exit code, and its usage.
 COMMANDS = {
     "run": ("worker.sandbox_runner", "run INPUT.json | run -"),
     "stop": ("worker.control", "stop DIR"),
@@ -17,39 +16,27 @@ COMMANDS = {
     "explode": ("worker.host.explode", "explode DIR"),
 }
 LATER = ("recover", "proxy", "export", "report", "doctor")
-
 GRADE, USAGE, BAD_INPUT, NO_OUTCOME, MASK, FAILED, NO_DIRECTORY, RETRY = 0, 64, 65, 66, 69, 70, 73, 75
 
 
-def say(sentence: str) -> None:
+def say(sentence, end="\n"):
     """One sentence on stderr; a closed stderr is no reason to fail."""
     try:
-        os.write(2, ("sandbox-worker: %s\n" % sentence).encode("utf-8", "replace"))
+        os.write(2, ("sandbox-worker: %s%s" % (sentence, end)).encode("utf-8", "replace"))
     except OSError:
         pass
 
 
-def usage() -> str:
-    return "usage: sandbox-worker.pyz COMMAND ...\n" + "".join("  %s\n" % line for _, line in COMMANDS.values())
-
-
-def main(arguments: "list[str]") -> int:
-    word, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
-    if word in ("-h", "--help", "help"):
-        os.write(1, usage().encode())
-        return 0
-    if word == "--version":
-        from worker.version import VERSION
-
-        os.write(1, ("sandbox-worker %s\n" % VERSION).encode())
-        return 0
-    if word in COMMANDS:
-        module = COMMANDS[word][0]
-        __import__(module)
-        return sys.modules[module].main(rest)
-    if word in LATER:
-        say("this version has no command %r yet" % word)
-    else:
-        os.write(2, usage().encode())
-        say("%r is no command" % word if word else "a command is missing")
+def misuse(word, reason):
+    say("%s: %s; usage: sandbox-worker.pyz %s" % (word, reason, COMMANDS[word][1]))
     return USAGE
+
+
+def main(arguments):
+    word, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
+    if word in COMMANDS:
+        __import__(COMMANDS[word][0])
+        return sys.modules[COMMANDS[word][0]].main(rest)
+    from worker import usage_text
+
+    return usage_text.answer(word)

@@ -170,6 +170,7 @@ def load(source: str, text: bytes) -> "dict[str, Any]":
     job["nonce"] = job["nonce"] or os.urandom(16).hex()
     job["model"] = _model(job)
     job["prompt"] = _prompt(job)
+    job["user"] = _user(job["agent_user"])
     return job
 
 
@@ -246,6 +247,15 @@ def _model(job: "dict[str, Any]") -> "dict[str, Any] | None":
     if model["key"] is not None and (not model["key"].isprintable() or not model["key"].isascii() or not model["key"]):
         raise BadInput("model: the key must be printable ASCII without line ends")
     return model
+
+
+def _user(text: "str | None") -> "tuple[int, int] | None":
+    if text is None:
+        return None
+    if os.geteuid() != 0:
+        raise BadInput("agent_user: the worker must be root to start the agent as another user")
+    uid, _, gid = text.partition(":")
+    return int(uid), int(gid or uid)
 
 
 def _prompt(job: "dict[str, Any]") -> "bytes | None":

@@ -4,9 +4,8 @@
         ->  close the proxy  ->  read the transcripts  ->  classify  ->  result
 
 Files are written after every descendant is dead, so that no process of the
-agent can touch them, and `result.json` is the last.  The guard calls
-`finish_for_dead_worker` where the worker did not live to do this: the same
-ending, from what is on disk.
+agent can touch them, and `result.json` is the last.  Where the worker does not live to do this, the
+guard takes `conclude` with facts from the disk (guarding.py).
 """
 
 from __future__ import annotations
@@ -93,9 +92,14 @@ def facts_of(run: "Run", reader: "ModuleType", ending: "Ending", receipt: "dict[
     """Everything that the ending is made of, as one dict."""
     return {
         "ending": ending.as_dict(), "receipt": receipt, "wire": wire, "live": live, "capture_gaps": capture.gaps,
-        "launch_error": run.launch_error and {"kind": run.launch_error.kind, "message": run.launch_error.message},
+        "launch_error": launch_error(run),
         "main_status": run.agent.status if run.agent else None, "worker_error": None,
         "output_seen": capture.seen, "ended_at": run.session.clock.now()}
+
+
+def launch_error(run: "Run") -> "dict[str, Any] | None":
+    error = run.launch_error
+    return error if error is None or isinstance(error, dict) else {"kind": error.kind, "message": error.message}
 
 
 def conclude(run: "Run", reader: "ModuleType", facts: "dict[str, Any]") -> int:
@@ -139,10 +143,3 @@ def collect(run: "Run", reader: "ModuleType", facts: "dict[str, Any]") -> "dict[
             "baseline": run.launch.get("baseline")})
     finally:
         os.close(native)
-
-
-def finish_for_dead_worker(run: "Run", info: "dict[str, Any]") -> int:
-    """The guard's ending: the worker is gone, every process is dead (or not: info["cleanup"] knows)."""
-    from worker import salvage
-
-    return conclude(run, reader_of(run.harness), salvage.facts_from_disk(run, info))

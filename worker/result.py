@@ -26,14 +26,16 @@ COUNTS = ("requests", "main_requests", "attempts", "retries", "wait_s", "refused
 
 def launch(run: "Run") -> "dict[str, Any]":
     """launch.json: which processes there are, what was started and how."""
-    job = run.job
+    from worker.finish import launch_error
+
+    job, error = run.job, launch_error(run)
     return dict(
         run.session.identity, schema="sandbox-worker/launch/1", version=VERSION, started_at=run.started_at,
         launched_at=run.session.clock.now(), pid=os.getpid(), guard_pid=os.getppid(), agent_pid=run.agent and run.agent.pid,
         port=run.transport.port if run.transport else None, harness=run.harness.NAME, command=run.launch.get("argv"),
         given_command=run.launch.get("given_argv"), cwd=job["cwd"], env_names=run.launch.get("env_names"),
         agent_home=run.launch.get("home"), timeout=job["timeout"], hold=job["retry"]["hold"] if job["model"] else None,
-        notes=run.launch.get("notes", []), error=run.launch_error.message if run.launch_error else None)
+        notes=run.launch.get("notes", []), error=error and error["message"])
 
 
 def return_code(facts: "dict[str, Any]") -> int:

@@ -28,14 +28,14 @@ ENDING = {"cause": "worker_died", "signals": [], "signal_received": None, "main_
 
 
 def facts_from_disk(run: "Run", info: "dict[str, Any]") -> "dict[str, Any]":
-    """The facts of finish.conclude.  info: the guard's {"status", "stopped", "cleanup", "complaint"}."""
+    """The facts of finish.conclude.  info: the guard's {"status", "stopped", "receipt", "complaint"}."""
     session = run.session
     gaps = [gap for name in LINES for gap in cut_last_line(session, name)]
     register(session)
     live = _live(run, session)
     wire = fold_attempts(lines_of(session, names.ATTEMPTS)) if run.job["model"] else None
     return {
-        "ending": dict(ENDING), "receipt": info["cleanup"], "wire": wire, "live": live, "capture_gaps": gaps,
+        "ending": dict(ENDING), "receipt": info["receipt"], "wire": wire, "live": live, "capture_gaps": gaps,
         "launch_error": None, "main_status": None, "worker_error": info["complaint"] or _death(info["status"]),
         "output_seen": live.events > 0, "ended_at": session.clock.now()}
 

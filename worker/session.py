@@ -1,35 +1,27 @@
 """The session directory: who may use it, and which names in it belong to the run.
 
-A run owns its directory: it is created 0700, refused when any name that a run
-writes is there already, and claimed by one atomic step (the symlink
-`launch.claim`, which `stop` may win).  Everything is written through the
-directory descriptor opened here, before the agent exists, so that a directory
-or file swapped in by the agent is never followed.  How documents get into it
-is told in `documents.py`.
+A run owns its directory: it is created 0700, refused when a name that a run writes is there already, and claimed
+in one atomic step (the symlink `launch.claim`, which `stop` may win). Everything is written through the descriptor
+opened here, before the agent exists, so that a directory or file that it swaps in is never followed.
 """
-
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import time
 
 from worker import fence
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 LAUNCH, EVENTS, STDERR, ATTEMPTS = "launch.json", "events.jsonl", "stderr.log", "model_attempts.jsonl"
 OBSERVATIONS, CLEANUP, RESULT, PROMPT = "observations.json", "cleanup.json", "result.json", "prompt.txt"
 BODIES, NATIVE, STATE = "bodies", "native", "state"
-RESERVE = ".reserve"
-# `state/` is the agent's own and no evidence; the fence's names serve `stop`; the reserve is gone at the end.
+CLAIM, LOCK, RESERVE = "launch.claim", "run.lock", ".reserve"
+# `state/` is the agent's own and no evidence; claim, lock and socket serve `stop`; the reserve is gone at the end.
 EVIDENCE = (LAUNCH, EVENTS, STDERR, ATTEMPTS, BODIES, NATIVE, OBSERVATIONS, CLEANUP, PROMPT)
-WRITES = EVIDENCE + (RESULT, STATE, RESERVE) + fence.NAMES
-# The receipt and the result of a run with thousands of calls fit in this; freed when the disk is full (B22).
-RESERVED_BYTES = 256 << 10
-NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+WRITES = EVIDENCE + (RESULT, STATE, CLAIM, LOCK, RESERVE, fence.SOCKET)
+RESERVED_BYTES = 256 << 10  # receipt and result of a run with thousands of calls; freed when the disk is full (B22)
+NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -40,56 +32,57 @@ class NotUsable(Exception):
 class Clock:
     """Unix time that never runs backwards: the wall clock at the start plus monotonic time since."""
 
-    __slots__ = ("wall0", "mono0")
-
-    def __init__(self) -> None:
+    def __init__(self):
         self.wall0, self.mono0 = time.time(), time.monotonic()
 
-    def now(self) -> float:
+    def now(self):
         return self.wall0 + time.monotonic() - self.mono0
 
 
 class Session:
-    """One claimed directory.  `files`: {name: {"size", "sha256"}} of what the worker wrote, kept by documents.py."""
+    """One claimed directory. `files`: {name: {"size", "sha256"}} of what the worker wrote, kept by documents.py."""
 
-    def __init__(self, job: "dict[str, Any]", secrets: "list[bytes]") -> None:
+    def __init__(self, job, secrets):
         self.path, self.clock, self.secrets = os.path.abspath(job["directory"]), Clock(), secrets
-        self.files: "dict[str, dict[str, Any]]" = {}
-        self.open_files: "list[Any]" = []
+        self.files, self.open_files = {}, []
         self.identity = {"nonce": job["nonce"], "invocation_id": job["invocation_id"]}
         try:
             os.makedirs(self.path, mode=0o700, exist_ok=True)
             self.fd = os.open(self.path, DIRECTORY)
             self._claim()
-            if job["agent_user"]:
+            if job["user"]:
                 os.fchmod(self.fd, 0o711)  # the agent must reach state/ through it, but not list it
         except OSError as error:
             raise NotUsable("%s: %s" % (self.path, os.strerror(error.errno or errno.EIO))) from None
 
-    def _claim(self) -> None:
+    def _claim(self):
         self.before = set(os.listdir(self.fd))  # the host's own files, such as input.json
         found = sorted(self.before.intersection(WRITES))
-        if str(fence.claimed_by(self.fd)).startswith("stop"):
+        if CLAIM in found and os.readlink(CLAIM, dir_fd=self.fd).startswith("stop"):
             raise NotUsable("%s: was stopped before it started" % self.path)
         if found:
             raise NotUsable("%s: is not fresh, it has %s" % (self.path, ", ".join(found)))
-        # Lock, listen, claim, in this order: a `stop` that loses the claim finds somebody listening.
-        self.lock = fence.hold(self.fd)
+        # Lock, listen, claim, in this order: a `stop` that loses the claim finds somebody listening. The lock is
+        # one open file, shared by guard and worker: it is free when both are gone.
+        self.lock = os.open(LOCK, NEW, 0o600, dir_fd=self.fd)
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
         self.sockets = fence.listen(self.fd)
-        if self.lock is None or not fence.claim(self.fd, "run " + self.identity["nonce"]):
-            raise NotUsable("%s: was claimed by a stop or another run" % self.path)
+        try:
+            os.symlink("run " + self.identity["nonce"], CLAIM, dir_fd=self.fd)
+        except FileExistsError:
+            raise NotUsable("%s: was stopped before it started" % self.path) from None
         self.write_new(RESERVE, bytes(RESERVED_BYTES))
 
-    def write_new(self, name: str, data: bytes) -> None:
+    def write_new(self, name, data):
         fd, view = os.open(name, NEW, 0o600, dir_fd=self.fd), memoryview(data)
         while view:
             view = view[os.write(fd, view):]
         os.close(fd)
 
-    def make_directory(self, name: str) -> int:
+    def make_directory(self, name):
         os.mkdir(name, 0o700, dir_fd=self.fd)
         return os.open(name, DIRECTORY | os.O_NOFOLLOW, dir_fd=self.fd)
 
-    def finished(self) -> bool:
+    def finished(self):
         """Whether the result is written: the last thing that a worker does."""
         return RESULT in os.listdir(self.fd)

@@ -23,8 +23,7 @@ def main(words: "list[str]") -> int:
             with open(path, "xb") as file:
                 file.write(FILES[name])
     except Misuse as error:
-        cli.say("explode: %s; usage: %s" % (error, cli.COMMANDS["explode"][1]))
-        return cli.USAGE
+        return cli.misuse("explode", str(error))
     except OSError as error:
         cli.say("explode: %s: %s" % (error.filename, error.strerror))
         return cli.NO_DIRECTORY

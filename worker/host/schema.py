@@ -16,7 +16,6 @@ def main(words: "list[str]") -> int:
         if name not in SCHEMAS:
             raise Misuse("%r is no document; there are %s" % (name, ", ".join(SCHEMAS)))
     except Misuse as error:
-        cli.say("schema: %s; usage: %s" % (error, cli.COMMANDS["schema"][1]))
-        return cli.USAGE
+        return cli.misuse("schema", str(error))
     os.write(1, (json.dumps(published(name), indent=2) + "\n").encode())
     return 0

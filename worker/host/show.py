@@ -44,8 +44,7 @@ def main(words: "list[str]") -> int:
         (directory,), _ = parse(words, 1)
         result = read_result(directory)
     except Misuse as error:
-        cli.say("show: %s; usage: %s" % (error, cli.COMMANDS["show"][1]))
-        return cli.USAGE
+        return cli.misuse("show", str(error))
     except NotReadable as error:
         cli.say(str(error))
         return cli.NO_OUTCOME

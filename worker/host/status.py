@@ -122,8 +122,7 @@ def main(words: "list[str]") -> int:
     try:
         (directory,), given = parse(words, 1, (), ("--follow", "--json"))
     except Misuse as error:
-        cli.say("status: %s; usage: %s" % (error, cli.COMMANDS["status"][1]))
-        return cli.USAGE
+        return cli.misuse("status", str(error))
     if not os.path.isdir(directory):
         cli.say("%s: there is no such directory" % directory)
         return cli.NO_OUTCOME

@@ -16,8 +16,7 @@ def main(words: "list[str]") -> int:
         (directory,), _ = parse(words, 1)
         result = read_result(directory)
     except Misuse as error:
-        cli.say("verdict: %s; usage: %s" % (error, cli.COMMANDS["verdict"][1]))
-        return cli.USAGE
+        return cli.misuse("verdict", str(error))
     except NotReadable as error:
         cli.say(str(error))
         return cli.NO_OUTCOME

@@ -17,8 +17,7 @@ def main(words: "list[str]") -> int:
         seal_key = _bytes(given.get("--seal-key-file"))
         found = faults(directory, read_result(directory), given.get("--nonce"), manifest, seal_key)
     except Misuse as error:
-        cli.say("verify: %s; usage: %s" % (error, cli.COMMANDS["verify"][1]))
-        return cli.USAGE
+        return cli.misuse("verify", str(error))
     except NotReadable as error:
         cli.say(str(error))
         return cli.NO_OUTCOME

@@ -1,0 +1,30 @@
+"""The guard's side of a run: look for exposed keys, wait for the worker, and finish for it where it could not."""
+from __future__ import annotations
+
+import os
+
+from worker import exposure, keys
+from worker.guard import guard
+
+
+def guard_run(run):
+    """The exit code of the run, whatever becomes of the worker."""
+    os.close(run.complaint_out)
+    key = keys.real_key(run.job)
+    if key:
+        found = exposure.places(key.encode(), run.session.fd) if len(key) >= keys.SHORTEST else []
+        run.link.send("; ".join(found).encode("utf-8", "replace"))
+    return guard(run.link, lambda info: after_worker_death(run, info), run.session.finished, run.job["cleanup_timeout"])
+
+
+def after_worker_death(run, info):
+    """The same ending as the worker's, from what is on disk. info: see guard.guard; gains the worker's last words."""
+    from worker.finish import conclude, reader_of
+    from worker.salvage import facts_from_disk
+
+    os.set_blocking(run.complaint_in, False)
+    try:
+        info["complaint"] = os.read(run.complaint_in, 4096).decode("utf-8", "replace")
+    except OSError:
+        info["complaint"] = ""
+    return conclude(run, reader_of(run.harness), facts_from_disk(run, info))
