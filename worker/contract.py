@@ -12,10 +12,6 @@ from __future__ import annotations
 import json
 import os
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 TEXT = {"type": "string", "minLength": 1}
 FLAG = {"type": "boolean"}
 # poll(2) takes milliseconds in a C int: 2,000,000 s (23 days) is the longest wait there is.
@@ -29,15 +25,15 @@ ACTIONS = ["grade", "mask", "retry"]
 MIB = 1 << 20
 
 
-def _table(**fields: "dict[str, Any]") -> "dict[str, Any]":
+def _table(**fields):
     return {"type": "object", "additionalProperties": False, "properties": fields}
 
 
-def _with(schema: "dict[str, Any]", default: "Any") -> "dict[str, Any]":
+def _with(schema, default):
     return dict(schema, default=default)
 
 
-def _one_of(values: "list[str]", **more: "Any") -> "dict[str, Any]":
+def _one_of(values, **more):
     return dict({"type": "string", "enum": values}, **more)
 
 
@@ -87,7 +83,7 @@ class BadInput(Exception):
     """One sentence that names the field or file; becomes exit code 65."""
 
 
-def violation(schema: "dict[str, Any]", value: "Any", name: str) -> "str | None":
+def violation(schema, value, name):
     """Why `value` does not fit `schema` (one sentence that starts with the field's name), or None."""
     kind = schema["type"]
     if isinstance(kind, list):  # [type, "null"], in the outcome's schemas
@@ -99,7 +95,7 @@ def violation(schema: "dict[str, Any]", value: "Any", name: str) -> "str | None"
     return _CHECKS[kind](schema, value, name)
 
 
-def _text(schema: "dict[str, Any]", value: str, name: str) -> "str | None":
+def _text(schema, value, name):
     if len(value) < schema.get("minLength", 0):
         return "%s: must have at least %d characters" % (name, schema["minLength"])
     if "enum" in schema and value not in schema["enum"]:
@@ -115,7 +111,7 @@ def _text(schema: "dict[str, Any]", value: str, name: str) -> "str | None":
     return None
 
 
-def _number(schema: "dict[str, Any]", value: float, name: str) -> "str | None":
+def _number(schema, value, name):
     if not value - value == 0:  # neither NaN nor an infinity
         return "%s: must be finite" % name
     if "exclusiveMinimum" in schema and value <= schema["exclusiveMinimum"]:
@@ -126,13 +122,13 @@ def _number(schema: "dict[str, Any]", value: float, name: str) -> "str | None":
     return None
 
 
-def _list(schema: "dict[str, Any]", value: "list[Any]", name: str) -> "str | None":
+def _list(schema, value, name):
     if len(value) < schema.get("minItems", 0):
         return "%s: must not be empty" % name
     return _first(violation(schema["items"], item, "%s[%d]" % (name, i)) for i, item in enumerate(value))
 
 
-def _object(schema: "dict[str, Any]", value: "dict[str, Any]", name: str) -> "str | None":
+def _object(schema, value, name):
     dot = name + "." if name else ""
     known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
     if others is False:
@@ -143,7 +139,7 @@ def _object(schema: "dict[str, Any]", value: "dict[str, Any]", name: str) -> "st
                   for key, item in value.items() if key in known or isinstance(others, dict))
 
 
-def _first(reasons: "Any") -> "str | None":
+def _first(reasons):
     return next((reason for reason in reasons if reason), None)
 
 
@@ -151,12 +147,12 @@ _CHECKS = {"string": _text, "boolean": lambda *_: None, "integer": _number, "num
            "array": _list, "object": _object}
 
 
-def filled(schema: "dict[str, Any]", value: "dict[str, Any]") -> "dict[str, Any]":
+def filled(schema, value):
     """`value` with every field of `schema`: its own, else the default, else None."""
     return {key: value.get(key, field.get("default")) for key, field in schema["properties"].items()}
 
 
-def load(source: str, text: bytes) -> "dict[str, Any]":
+def load(source, text):
     """The job in document `text`; `source` is its path, or `-` for standard input.  Raises BadInput."""
     document = _parse(text)
     reason = (violation(INPUT, document, "") if isinstance(document, dict) else "the input document: must be an object")
@@ -174,15 +170,15 @@ def load(source: str, text: bytes) -> "dict[str, Any]":
     return job
 
 
-def _parse(text: bytes) -> "Any":
-    def pairs(items: "list[tuple[str, Any]]") -> "dict[str, Any]":
+def _parse(text):
+    def pairs(items):
         found = dict(items)
         if len(found) < len(items):
             names = [key for key, _ in items]
             raise BadInput("%s: is given twice" % next(key for key in names if names.count(key) > 1))
         return found
 
-    def constant(word: str) -> None:
+    def constant(word):
         raise BadInput("the input document: %s is not JSON" % word)
 
     try:
@@ -193,7 +189,7 @@ def _parse(text: bytes) -> "Any":
         raise BadInput("the input document: is not JSON (%s)" % str(error)[:200]) from None
 
 
-def _cross_check(document: "dict[str, Any]", source: str) -> "str | None":
+def _cross_check(document, source):
     model = document.get("model", {})
     for one, other in EITHER:
         if one in document and other in document:
@@ -212,7 +208,7 @@ def _cross_check(document: "dict[str, Any]", source: str) -> "str | None":
     return "env: %r is no variable name" % bad if bad is not None else _bad_url(document, model)
 
 
-def _bad_url(document: "dict[str, Any]", model: "dict[str, Any]") -> "str | None":
+def _bad_url(document, model):
     field = "model_base_url" if "model_base_url" in document else "model.base_url"
     url = document.get("model_base_url", model.get("base_url"))
     if url is None:
@@ -229,7 +225,7 @@ def _bad_url(document: "dict[str, Any]", model: "dict[str, Any]") -> "str | None
     return None
 
 
-def _model(job: "dict[str, Any]") -> "dict[str, Any] | None":
+def _model(job):
     if job["model"] is None and job["model_base_url"] is None:
         return None
     # The reference's short form: the key stands in `env` and is replaced there by the run's token.
@@ -249,7 +245,7 @@ def _model(job: "dict[str, Any]") -> "dict[str, Any] | None":
     return model
 
 
-def _user(text: "str | None") -> "tuple[int, int] | None":
+def _user(text):
     if text is None:
         return None
     if os.geteuid() != 0:
@@ -258,13 +254,13 @@ def _user(text: "str | None") -> "tuple[int, int] | None":
     return int(uid), int(gid or uid)
 
 
-def _prompt(job: "dict[str, Any]") -> "bytes | None":
+def _prompt(job):
     if job["prompt_file"]:
         return read_file(job["prompt_file"], "prompt_file")
     return None if job["prompt"] is None else job["prompt"].encode("utf-8")
 
 
-def read_file(path: str, field: str) -> bytes:
+def read_file(path, field):
     """The whole of a file that the input document names.  Raises BadInput with the field's name."""
     try:
         with open(path, "rb") as file:

@@ -92,14 +92,9 @@ def facts_of(run: "Run", reader: "ModuleType", ending: "Ending", receipt: "dict[
     """Everything that the ending is made of, as one dict."""
     return {
         "ending": ending.as_dict(), "receipt": receipt, "wire": wire, "live": live, "capture_gaps": capture.gaps,
-        "launch_error": launch_error(run),
+        "launch_error": result.launch_error(run),
         "main_status": run.agent.status if run.agent else None, "worker_error": None,
         "output_seen": capture.seen, "ended_at": run.session.clock.now()}
-
-
-def launch_error(run: "Run") -> "dict[str, Any] | None":
-    error = run.launch_error
-    return error if error is None or isinstance(error, dict) else {"kind": error.kind, "message": error.message}
 
 
 def conclude(run: "Run", reader: "ModuleType", facts: "dict[str, Any]") -> int:

@@ -26,8 +26,6 @@ COUNTS = ("requests", "main_requests", "attempts", "retries", "wait_s", "refused
 
 def launch(run: "Run") -> "dict[str, Any]":
     """launch.json: which processes there are, what was started and how."""
-    from worker.finish import launch_error
-
     job, error = run.job, launch_error(run)
     return dict(
         run.session.identity, schema="sandbox-worker/launch/1", version=VERSION, started_at=run.started_at,
@@ -36,6 +34,11 @@ def launch(run: "Run") -> "dict[str, Any]":
         given_command=run.launch.get("given_argv"), cwd=job["cwd"], env_names=run.launch.get("env_names"),
         agent_home=run.launch.get("home"), timeout=job["timeout"], hold=job["retry"]["hold"] if job["model"] else None,
         notes=run.launch.get("notes", []), error=error and error["message"])
+
+
+def launch_error(run: "Run") -> "dict[str, Any] | None":
+    error = run.launch_error
+    return error if error is None or isinstance(error, dict) else {"kind": error.kind, "message": error.message}
 
 
 def return_code(facts: "dict[str, Any]") -> int:
