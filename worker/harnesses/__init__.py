@@ -16,11 +16,15 @@ INTERPRETERS = ("node", "nodejs", "bun")
 
 
 def find(name, command):
-    """The harness module for a harness name or, where that is None, for the program that the command (argv) runs."""
+    """The harness module for a harness name or, where that is None, for the program that the command (argv) runs;
+    None for a name that is not in the table."""
     if name is None:
         words = [os.path.basename(word) for word in (command or ())[:2]]
         program = words[1] if len(words) == 2 and words[0] in INTERPRETERS else (words or [""])[0]
-        name = next((known for known, (_, programs) in TABLE.items() if program in programs), "generic")
+        fallback = "generic" if command else "codex"
+        name = next((known for known, (_, programs) in TABLE.items() if program in programs), fallback)
+    if name not in TABLE:
+        return None
     module = TABLE[name][0]
     __import__(module)
     return sys.modules[module]

@@ -1,0 +1,287 @@
+"""What became of the run: the first row of ROWS that matches decides.  Pure: facts in, verdict out.
+
+Order of belief: the wire (main requests only), then the harness's terminal event, then its transcript, then the exit code;
+what the CLI printed serves as a message, and names a kind only where the wire is silent (no proxy, or a failure that the CLI
+itself decided without asking the endpoint).
+
+facts (a missing name is None or False):
+  worker_error: sentence | None; started: False when nothing was launched; launch_error: {"kind", "message"} | None
+  ending: {"cause", "signals": [{"signal", "at"}], "signal_received", "timed_out", ...} of worker/watch.py
+  main_status: exit code, -signal, or None; wire: the transport's summary at the time the run ended | None; model_given
+  live, transcript: {"terminal": None|"success"|"failure", "message"/"error_text", "limit": None|"turn_limit"}
+  kernel: {"oom", "pids", "disk_full"} with evidence only; harness; exit_zero_is_success; timeout_s; output_seen
+  error_table: [(regex, kind, needs_wire, source)] of the harness
+The result is the `outcome` object of DESIGN 9: status, kind, fault, code, http_status, message, evidence.
+"""
+from __future__ import annotations
+
+import re
+
+HEALING = ("rate_limited", "overloaded", "server_error", "model_timeout", "connection", "stream_interrupted", "unexpected_response")
+LASTING = ("quota_exhausted", "authentication", "permission", "model_not_found", "invalid_request", "tls_failed")
+PROVIDER = HEALING + LASTING
+OUTPUT_LIMIT_FINISH = ("max_output_tokens", "length", "max_tokens", "MAX_TOKENS", "model_context_window_exceeded")
+REFUSAL_FINISH = ("content_filter", "refusal", "SAFETY", "PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "RECITATION")
+SIGKILL, KILLED_IN_A_SHELL = -9, 137  # 128 + 9, as a shell reports a child that SIGKILL ended (POSIX sh, exit status)
+SILENT_STREAM = 300.0  # s without a byte; a third of the wall limit where that is less
+
+FAULTS = {
+    "worker_error": "worker",
+    "launch_failed": "environment",
+    "cancelled": "host",
+    "terminated": "host",
+    "completed": "none",
+    "request_limit": "limit",
+    "token_limit": "limit",
+    "context_length": "limit",
+    "refusal": "model",
+    "output_limit": "limit",
+    "turn_limit": "limit",
+    "quota_exhausted": "host",
+    "authentication": "host",
+    "permission": "host",
+    "model_not_found": "host",
+    "invalid_request": "agent",
+    "tls_failed": "environment",
+    "out_of_memory": "environment",
+    "disk_full": "environment",
+    "pids_exhausted": "environment",
+    "killed": "environment",
+    "no_model_call": "environment",
+    "wall_timeout": "limit",
+    "no_output": "agent",
+    "agent_crash": "agent",
+    "agent_error": "agent",
+}
+FAULTS.update((kind, "model") for kind in HEALING)
+
+
+# -- reading the facts ----------------------------------------------------------------------------------------------------
+
+
+def part(facts, *names):
+    """A nested fact; None where any step is missing."""
+    for name in names:
+        facts = facts.get(name) if isinstance(facts, dict) else None
+    return facts
+
+
+def terminal(facts):
+    """"success", "failure" or None: the harness's event, else its transcript, else (where exit 0 is the marker) the exit."""
+    said = part(facts, "live", "terminal") or part(facts, "transcript", "terminal")
+    if said is None and facts.get("exit_zero_is_success") and facts.get("main_status") == 0:
+        return "success"
+    return said
+
+
+def said_text(facts):
+    """The CLI's own words about its failure; empty when it claims success."""
+    if part(facts, "live", "terminal") == "success":
+        return ""
+    return part(facts, "live", "message") or part(facts, "transcript", "error_text") or ""
+
+
+def last_main(facts):
+    return part(facts, "wire", "main", "last")
+
+
+def abandoned(record):
+    """The client left, or we shut down: such an attempt decides nothing."""
+    return part(record, "error", "phase") in ("client", "shutdown") and not record.get("failure")
+
+
+def answered(record):
+    status = record.get("status")
+    return not record.get("failure") and not record.get("error") and isinstance(status, int) and 200 <= status < 300
+
+
+def wire_success(facts):
+    """The last main request before the end succeeded; without a model there is nothing to ask."""
+    if not facts.get("model_given"):
+        return True
+    last = last_main(facts)
+    if last is None or abandoned(last):
+        return bool(part(facts, "wire", "main", "succeeded"))
+    return answered(last)
+
+
+def open_failure(facts):
+    """(kind, record) of a main request that is failed, waiting to be tried again, or without a byte for too long."""
+    pending = part(facts, "wire", "main", "open")
+    if pending:
+        earlier = pending.get("last_record")
+        if pending.get("state") == "waiting" and part(earlier, "failure"):
+            return earlier["failure"], earlier
+        if (pending.get("idle_s") or 0.0) >= min(SILENT_STREAM, (facts.get("timeout_s") or 900.0) / 3):
+            return "model_timeout", earlier or {"request": pending.get("request"), "attempt": pending.get("attempt")}
+        return None, None
+    last = last_main(facts)
+    return (last["failure"], last) if last and last.get("failure") else (None, None)
+
+
+def wire_silent(facts):
+    return not facts.get("model_given") or facts.get("wire") is None
+
+
+def text_kind(facts):
+    """(kind, source) that the harness's table gives to the CLI's words.  With a wire, only rows that need none count, and
+    only while the wire reports no failure of its own."""
+    text = said_text(facts)
+    if not text or open_failure(facts)[0]:
+        return None, None
+    for pattern, kind, needs_wire, source in facts.get("error_table") or ():
+        if (wire_silent(facts) or not needs_wire) and re.search(pattern, text):
+            return kind, source
+    return None, None
+
+
+def deciding_kind(facts):
+    """The kind that the wire, else the text, gives to an open failure."""
+    return open_failure(facts)[0] or text_kind(facts)[0]
+
+
+def finish_in(facts, names):
+    last = last_main(facts)
+    return bool(last) and terminal(facts) != "success" and last.get("finish") in names
+
+
+def ours(facts, signal_number):
+    return any(sent.get("signal") == signal_number for sent in part(facts, "ending", "signals") or ())
+
+
+def foreign_kill(facts):
+    status = facts.get("main_status")
+    return (status == SIGKILL and not ours(facts, 9)) or (status == KILLED_IN_A_SHELL and not ours(facts, 9))
+
+
+def ended_badly(facts):
+    return facts.get("main_status") not in (0, None) and not part(facts, "ending", "timed_out")
+
+
+# -- the table ------------------------------------------------------------------------------------------------------------
+
+
+def cause_is(*causes):
+    return lambda facts: part(facts, "ending", "cause") in causes
+
+
+def kind_is(*kinds):
+    return lambda facts: deciding_kind(facts) in kinds
+
+
+# (kind, or a function of the facts; predicate; status; where the evidence stands).  Order is DESIGN 9's.
+ROWS = (
+    ("worker_error", lambda f: bool(f.get("worker_error")) or cause_is("proxy_dead")(f), "failed", "worker"),
+    ("launch_failed", lambda f: bool(f.get("launch_error")), "not_run", "launch"),
+    ("cancelled", cause_is("stop"), "incomplete", "stop"),
+    ("terminated", cause_is("signal", "owner_gone"), "incomplete", "stop"),
+    ("completed", lambda f: terminal(f) == "success" and wire_success(f), "completed", "event"),
+    ("request_limit", lambda f: part(f, "wire", "limit") == "request_limit", "incomplete", "limit"),
+    ("token_limit", lambda f: part(f, "wire", "limit") == "token_limit", "incomplete", "limit"),
+    ("context_length", kind_is("context_length"), "incomplete", "attempt"),
+    ("refusal", lambda f: kind_is("refusal")(f) or finish_in(f, REFUSAL_FINISH), "completed", "attempt"),
+    ("output_limit", lambda f: kind_is("output_limit")(f) or finish_in(f, OUTPUT_LIMIT_FINISH), "incomplete", "attempt"),
+    ("turn_limit", lambda f: part(f, "live", "limit") == "turn_limit", "incomplete", "event"),
+    (deciding_kind, kind_is(*PROVIDER), "failed", "attempt"),
+    ("out_of_memory", lambda f: bool(part(f, "kernel", "oom")) and foreign_kill(f), "failed", "kernel"),
+    ("disk_full", lambda f: bool(part(f, "kernel", "disk_full")) and ended_badly(f), "failed", "kernel"),
+    ("pids_exhausted", lambda f: bool(part(f, "kernel", "pids")) and ended_badly(f), "failed", "kernel"),
+    ("killed", foreign_kill, "failed", "signal"),
+    ("no_model_call", lambda f: bool(f.get("model_given")) and not part(f, "wire", "main_requests"), "failed", "wire"),
+    ("wall_timeout", lambda f: bool(part(f, "ending", "timed_out")), "incomplete", "deadline"),
+    ("no_output", lambda f: not f.get("output_seen"), "failed", "exit"),
+    ("agent_crash", lambda f: terminal(f) is None and f.get("main_status") != 0, "failed", "exit"),
+    ("agent_error", lambda f: True, "failed", "exit"),
+)
+KINDS = tuple(row[0] for row in ROWS if isinstance(row[0], str)) + PROVIDER
+
+
+def classify(facts):
+    """The outcome object of one run."""
+    for kind, predicate, status, source in ROWS:
+        if predicate(facts):
+            kind = kind if isinstance(kind, str) else kind(facts)
+            break
+    if kind in ("cancelled", "terminated") and facts.get("started") is False:
+        status = "not_run"
+    record = deciding_record(facts, kind) if source in ("attempt", "event") else None
+    http_status = record.get("status") if record and kind != "completed" else None
+    return {
+        "status": status,
+        "kind": kind,
+        "fault": FAULTS[kind],
+        "code": responses_code(kind, http_status),
+        "http_status": http_status,
+        "message": sentence(facts, kind, record),
+        "evidence": evidence(facts, kind, source, record),
+    }
+
+
+def responses_code(kind, http_status):
+    """The Responses API error code (openai-openapi, ResponseErrorCode) that a peer expects for the kind."""
+    if kind == "rate_limited" or (kind in PROVIDER and http_status == 429):
+        return "rate_limit_exceeded"
+    if kind in ("context_length", "refusal"):
+        return "invalid_prompt"
+    return "server_error" if kind in PROVIDER else None
+
+
+def deciding_record(facts, kind):
+    record = open_failure(facts)[1] or last_main(facts)
+    return record if record and (kind == "completed" or not abandoned(record)) else None
+
+
+def evidence(facts, kind, source, record):
+    """Which attempt, event, signal or figure decided."""
+    if source == "attempt" and record:
+        names = ("seq", "request", "attempt", "status", "failure", "finish", "decision", "rule")
+        return dict([("source", "attempt")] + [(name, record[name]) for name in names if record.get(name) is not None])
+    if source == "attempt":
+        return {"source": "text", "rule": text_kind(facts)[1], "text": said_text(facts)[:500]}
+    if source == "event":
+        said = part(facts, "live", "terminal") and "event" or part(facts, "transcript", "terminal") and "transcript" or "exit"
+        return {"source": said, "seq": part(record, "seq"), "return_code": facts.get("main_status")}
+    if source == "launch":
+        return {"source": "launch", "error": part(facts, "launch_error", "kind")}
+    if source in ("stop", "deadline"):
+        return {"source": source, "cause": part(facts, "ending", "cause"), "signal": part(facts, "ending", "signal_received")}
+    if source == "limit":
+        return {"source": "limit", "requests": part(facts, "wire", "main_requests"), "usage": part(facts, "wire", "usage")}
+    if kind == "killed":
+        return {"source": "signal", "signal": 9, "return_code": facts["main_status"], "probable": facts["main_status"] > 0}
+    return {"source": source, "return_code": facts.get("main_status"), "terminal": terminal(facts)}
+
+
+# -- words ----------------------------------------------------------------------------------------------------------------
+
+SENTENCES = {
+    "cancelled": "The host asked the run to stop.",
+    "terminated": "The worker was told to terminate.",
+    "completed": "The agent reported success.",
+    "request_limit": "The run's limit of model requests was reached.",
+    "token_limit": "The run's limit of tokens was reached.",
+    "turn_limit": "The agent reached its own limit of turns.",
+    "out_of_memory": "The kernel's out-of-memory killer ended the agent.",
+    "disk_full": "The agent ended on a full disk.",
+    "pids_exhausted": "The agent ended when no more processes could be created.",
+    "killed": "The agent was killed by a SIGKILL that was not ours.",
+    "no_model_call": "The agent made no model call; its configuration or credentials are suspect.",
+    "wall_timeout": "The run reached its time limit.",
+    "no_output": "The agent exited without any output.",
+    "agent_crash": "The agent exited without reporting success or failure.",
+    "agent_error": "The agent ended without success.",
+}
+
+
+def sentence(facts, kind, record):
+    if kind == "worker_error":
+        return facts.get("worker_error") or "The model proxy stopped working."
+    if kind == "launch_failed":
+        return part(facts, "launch_error", "message") or "The agent could not be started."
+    if kind in SENTENCES:
+        detail = said_text(facts) if kind in ("agent_error", "agent_crash") else ""
+        return SENTENCES[kind] + (" It said: " + detail[:1000] if detail else "")
+    provider = part(record, "provider_error", "message") or part(record, "provider_error", "excerpt")
+    transport = part(record, "error", "message")
+    words = provider or transport or said_text(facts) or "no further words"
+    return "%s: %s" % (kind.replace("_", " ").capitalize(), str(words)[:1000])
