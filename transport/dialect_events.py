@@ -10,7 +10,10 @@ Sources: the vendors' API references, streaming sections. Pure.
 """
 from __future__ import annotations
 
+import re
+
 from transport.error_shapes import text_of
+from transport.sse import count_alike, count_events
 from transport.usage_shapes import merge_usage
 
 _TERMINAL = ("response.completed", "response.failed", "response.incomplete", "response.cancelled", "response.done")
@@ -28,52 +31,78 @@ _ANSWER_KEYS = {
 }
 
 
-class Markers:
-    """Byte strings that stand in every event of a dialect that can matter.
+# Events of these types carry a piece of an answer and nothing else.
+_QUIET = {
+    "responses": (b"response.output_text.delta", b"response.reasoning_text.delta", b"response.reasoning_summary_text.delta",
+                  b"response.function_call_arguments.delta", b"response.custom_tool_call_input.delta",
+                  b"response.refusal.delta"),
+    "messages": (b"content_block_delta",),
+}
+_HEAD = re.compile(rb'(?:event: ?([\w.]{1,60})\n)?data: ?\{(?:"type": ?"([\w.]{1,60})",)?')
 
-    `urgent`: any of them means parse now; `nullable`: keys that stand in every event and matter only when not null;
-    `usage`: (key, nullable) of running figures, of which only the last counts.
+
+class Markers:
+    """Which bytes of a stream can matter, once its answer has begun.
+
+    `urgent`: an event with any of these is parsed at once; `nullable`: keys that stand in every event and matter only
+    when not null; `usage`: a key of running figures, of which only the last counts; `quiet`: types that never matter.
     """
 
-    def __init__(self, urgent: tuple, nullable: tuple = (), usage: tuple = ()) -> None:
-        self._urgent = urgent + (b"event: error", b"event:error")
+    def __init__(self, urgent: tuple = (), nullable: tuple = (), usage: bytes | None = None, quiet: tuple = ()) -> None:
+        self._urgent = urgent + (b"[DONE]", b"event: error", b"event:error")
+        self._urgent_in_objects = urgent  # where every event is known to be one line "data: {"
         self._nullable = tuple(map(_forms, nullable))
-        self._usage = tuple(map(_forms, usage))
+        self._usage = None if usage is None else _forms(usage)
+        self._quiet = quiet
 
-    def urgent_in(self, data: bytes) -> bool:
-        for marker in self._urgent:
+    def look(self, region: bytes) -> tuple:
+        """(number of events, may one of them be urgent?, the last block with running usage or None)."""
+        shape = _HEAD.match(region)
+        if shape and shape.group(2) in self._quiet and shape.group(1) in (None, shape.group(2)):
+            count = count_alike(region, shape.group())
+            if count:
+                return count, False, None
+        count = count_alike(region, b"data: {") if region.startswith(b"data: {") else 0
+        if self._any(self._urgent_in_objects if count else self._urgent, region):
+            return 0, True, None
+        return count or count_events(region), False, self._last_usage(region)
+
+    def _any(self, markers: tuple, data: bytes) -> bool:
+        for marker in markers:
             if marker in data:
                 return True
-        return _not_null(self._nullable, data)
+        return any(_not_null(forms, data) for forms in self._nullable)
 
-    def usage_in(self, data: bytes) -> bool:
-        return _not_null(self._usage, data)
-
-    def any_in(self, data: bytes) -> bool:
-        return self.urgent_in(data) or _not_null(self._usage, data)
+    def _last_usage(self, region: bytes) -> bytes | None:
+        if self._usage is None or not _not_null(self._usage, region):
+            return None
+        key, null, spaced_null = self._usage
+        at = region.rfind(key)
+        while region.startswith((null, spaced_null), at):
+            at = region.rfind(key, 0, at)
+        begin, end = region.rfind(b"\n\n", 0, at), region.find(b"\n\n", at)
+        return region[begin + 2 if begin >= 0 else 0:end if end >= 0 else None]
 
 
 def _forms(key: bytes) -> tuple:
     return key, key + b":null", key + b": null"
 
 
-def _not_null(keys: tuple, data: bytes) -> bool:
-    for key, null, spaced_null in keys:
-        count = data.count(key)
-        if count and count != data.count(null) + data.count(spaced_null):
-            return True
-    return False
+def _not_null(forms: tuple, data: bytes) -> bool:
+    key, null, spaced_null = forms
+    count = data.count(key)
+    return count > 0 and count != data.count(null) + data.count(spaced_null)
 
 
 MARKERS = {
     "responses": Markers((b'"response.completed"', b'"response.failed"', b'"response.incomplete"', b'"response.cancelled"',
-                          b'"response.done"'), nullable=(b'"error"', b'"usage"')),
-    "chat": Markers((b"[DONE]",), nullable=(b'"error"', b'"finish_reason"'), usage=(b'"usage"',)),
-    "messages": Markers((b'"message_start"', b'"message_delta"', b'"message_stop"'), nullable=(b'"error"', b'"usage"')),
-    "generate_content": Markers((b'"promptFeedback"', b'"finishReason"'), nullable=(b'"error"',),
-                                usage=(b'"usageMetadata"',)),
+                          b'"response.done"'), nullable=(b'"error"', b'"usage"'), quiet=_QUIET["responses"]),
+    "chat": Markers(nullable=(b'"error"', b'"finish_reason"'), usage=b'"usage"'),
+    "messages": Markers((b'"message_start"', b'"message_delta"', b'"message_stop"'), nullable=(b'"error"', b'"usage"'),
+                        quiet=_QUIET["messages"]),
+    "generate_content": Markers((b'"promptFeedback"', b'"finishReason"'), nullable=(b'"error"',), usage=b'"usageMetadata"'),
 }
-NO_MARKERS = Markers((b"[DONE]",), nullable=(b'"error"',))
+NO_MARKERS = Markers(nullable=(b'"error"',))
 
 
 def is_answer(dialect: str | None, value: dict) -> bool:

@@ -212,18 +212,22 @@ class Reader:
         region = self._parser.take(chunk)
         if not region:
             return
-        if self.content_seen and not self._markers.any_in(region):
-            self.events += sse.count_events(region)
+        if self.content_seen and self._skim(region):
             return
         for block in sse.blocks_of(region):
-            if self.content_seen and not self._markers.urgent_in(block):
-                self.events += sse.count_events(block)
-                if self._markers.usage_in(block):
-                    self._late = block
+            if self.content_seen and self._skim(block):
                 continue
             event = sse.parse_block(block)
             if event is not None:
                 self._event(event)
+
+    def _skim(self, region: bytes) -> bool:
+        """Counts events that cannot matter; False where one may, so that they must be parsed."""
+        count, urgent, usage = self._markers.look(region)
+        self.events += count
+        if usage is not None:
+            self._late = usage
+        return not urgent
 
     def _event(self, event: sse.Event) -> None:
         if event.data.strip() == b"[DONE]":

@@ -16,6 +16,7 @@ import re
 DEEPEST = 128
 _ALL_BUT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _OUTSIDE = re.compile(rb'["{}\[\],:]')
+_BRACKETS = re.compile(rb'["{}\[\]]')
 _INSIDE = re.compile(rb'[\\"]')
 
 
@@ -119,7 +120,7 @@ class ArraySplitter:
             if self._in_string:
                 at = self._through_string(chunk, at)
                 continue
-            token = _OUTSIDE.search(chunk, at)
+            token = _BRACKETS.search(chunk, at)
             if token is None:
                 break
             at = token.end()

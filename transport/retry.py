@@ -16,6 +16,11 @@ from __future__ import annotations
 
 import re
 
+from transport.decisions import BOUNDS, CAUSES, RETRIED, decide
+
+__all__ = ["BOUNDS", "CAUSES", "OVER", "RETRIED", "asked_delay", "backoff", "decide", "header_values", "parse_date",
+           "parse_number", "parse_retry_after", "parse_retry_after_ms", "server_refuses_retry", "wait_for"]
+
 OVER = 10 ** 9  # seconds; 31 years, longer than any max_wait, and safe in every comparison and addition
 
 _NUMBER = re.compile(r"[ \t]*([0-9]+)(\.[0-9]+)?[ \t]*\Z")

@@ -67,6 +67,17 @@ def count_events(region: bytes) -> int:
     return count
 
 
+def count_alike(region: bytes, head: bytes) -> int:
+    """The number of events in a region where every event starts with `head` and has no line after its `data` line;
+    0 where that is not so. Two searches in C: this is what makes a bulk stream cheap.
+
+    `head` must start at a block and reach into the first `data` line. Every block found has at least the lines of `head`
+    and an empty one; when that accounts for every line of the region, there is nothing else in it.
+    """
+    found = region.count(b"\n\n" + head) + region.startswith(head)
+    return found if region.count(b"\n") == found * (head.count(b"\n") + 2) else 0
+
+
 class Parser:
     """feed(bytes) -> events that became complete; finish() -> the one that the stream ended in, if any."""
 
@@ -100,6 +111,8 @@ class Parser:
             chunk = self._after_bom(chunk)
         if not chunk:
             return b""
+        if not self._edge and chunk[-2:] == b"\n\n" and len(chunk) <= self.limit:
+            return _unix_lines(chunk)  # one write of the server, one read here
         if self._skipping:
             chunk = self._skip(chunk)
         probe = self._edge + chunk
@@ -170,9 +183,11 @@ class Parser:
 
 
 def _last_boundary(data: bytes) -> int:
-    at = data.rfind(b"\n\n")
+    """End of the last empty line, or -1; each search starts where the one before it found something."""
+    at = data.rfind(b"\n\r") if b"\r" in data else -1
+    at = max(at, data.rfind(b"\n\n", at + 1))
     if b"\r" in data:
-        at = max(at, data.rfind(b"\n\r"), data.rfind(b"\r\r"))
+        at = max(at, data.rfind(b"\r\r", at + 1))
     return -1 if at < 0 else _boundary_end(data, at)
 
 
@@ -186,4 +201,8 @@ def _boundary_end(data: bytes, at: int) -> int:
 
 
 def _unix_lines(data: bytes) -> bytes:
-    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
+    if b"\r" not in data:
+        return data
+    if data.count(b"\r") == data.count(b"\r\n"):
+        return data.translate(None, b"\r")  # twice as fast as replace
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")

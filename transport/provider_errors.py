@@ -1,0 +1,302 @@
+"""What a provider's error means: one table from code, phrase and status to a failure kind. Pure.
+
+Read from the top, the first row that matches decides, so the order is the rule (DESIGN 11: the body's code decides before
+the status):
+  1. telling codes (exact, without case): they mean one thing wherever they stand;
+  2. phrases in the message that say more than a general code beside them: size, policy, quota, model, key. A quota
+     phrase beside a delay (a header's or the body's) is a rate limit: Google calls both "quota", and a wait is an offer;
+  3. general codes and types (rate_limit_error, invalid_request_error, google.rpc.Code names): families, not causes;
+  4. a numeric code in the body (OpenRouter, LiteLLM), then the HTTP status.
+A page (HTML) or something undecodable is `unexpected_response`, but 408, 429 and 5xx keep their meaning: gateways answer
+those with pages. `Request too large` for a per-minute limit comes before the rate limit that it is labelled as, because
+no wait heals it.
+Sources per row: OA = OpenAI error codes guide and API errors seen in public issues; AN = Anthropic API errors; GO = Google
+AIP-193 / google.rpc.Code and Gemini troubleshooting; AZ = Azure OpenAI content filtering and error reference; OR =
+OpenRouter errors; VL / SG / LL / TGI / OLL / LCPP = vLLM, SGLang, LiteLLM, text-generation-inference, Ollama, llama.cpp
+server sources; CX = measured with Codex CLI 0.144 and 0.171; DS, MO, XAI, GROQ, TOG, DASH, BED: the vendors' error pages.
+"""
+from __future__ import annotations
+
+import re
+
+# Which kinds a later repeat of the same request can find gone. False: such an answer may be latched (DESIGN 11).
+HEALS = {
+    "rate_limited": True, "overloaded": True, "server_error": True, "model_timeout": True, "connection": True,
+    "stream_interrupted": True, "unexpected_response": True,
+    "quota_exhausted": False, "authentication": False, "permission": False, "model_not_found": False,
+    "invalid_request": False, "tls_failed": False, "context_length": False, "refusal": False, "output_limit": False,
+}
+
+
+def refuses_retry(kind: str | None) -> bool:
+    """True for kinds that no repeat of the same request can heal."""
+    return HEALS.get(kind or "") is False
+
+
+def _phrases(*patterns: str) -> object:
+    """One case-blind pattern; all parts are bounded, so the cost is linear in the 2,000 characters looked at."""
+    return re.compile("|".join(patterns), re.IGNORECASE)
+
+
+# (where, what, kind, source)
+CODES = (
+    ("context_length_exceeded", "context_length", "OA, GROQ, LL"),
+    ("string_above_max_length", "context_length", "OA: one string over the limit"),
+    ("exceed_context_size_error", "context_length", "LCPP"),
+    ("contextwindowexceedederror", "context_length", "LL"),
+    ("request_too_large", "context_length", "AN: 413, over 32 MB"),
+    ("model_context_window_exceeded", "context_length", "AN"),
+    ("insufficient_quota", "quota_exhausted", "OA"),
+    ("credit_balance_exhausted", "quota_exhausted", "OA"),
+    ("organization_spend_limit_exceeded", "quota_exhausted", "OA"),
+    ("project_spend_limit_exceeded", "quota_exhausted", "OA"),
+    ("organization_usage_limit_exceeded", "quota_exhausted", "OA"),
+    ("billing_hard_limit_reached", "quota_exhausted", "OA"),
+    ("billing_not_active", "quota_exhausted", "OA"),
+    ("billing_error", "quota_exhausted", "AN"),
+    ("usage_limit_reached", "quota_exhausted", "CX: plan limit"),
+    ("usage_not_included", "quota_exhausted", "CX: plan does not include it"),
+    ("workspace_owner_credits_depleted", "quota_exhausted", "CX"),
+    ("budget_exceeded", "quota_exhausted", "LL"),
+    ("insufficient_balance", "quota_exhausted", "DS, MO"),
+    ("exceeded_current_quota_error", "quota_exhausted", "MO"),
+    ("arrearage", "quota_exhausted", "DASH"),
+    ("billing_disabled", "quota_exhausted", "GO: ErrorInfo reason"),
+    ("content_filter", "refusal", "OA, AZ"),
+    ("content_policy_violation", "refusal", "OA, LL"),
+    ("contentpolicyviolationerror", "refusal", "LL"),
+    ("responsibleaipolicyviolation", "refusal", "AZ: innererror"),
+    ("cyber_policy", "refusal", "CX"),
+    ("bio_policy", "refusal", "CX"),
+    ("invalid_prompt", "refusal", "OA: prompt flagged by the usage policy"),
+    ("moderation_blocked", "refusal", "OA"),
+    ("data_inspection_failed", "refusal", "DASH"),
+    ("datainspectionfailed", "refusal", "DASH"),
+    ("invalid_api_key", "authentication", "OA, LL"),
+    ("invalid_authentication_error", "authentication", "MO"),
+    ("incorrect_api_key_error", "authentication", "MO"),
+    ("missing_api_key", "authentication", "OA-like servers"),
+    ("token_expired", "authentication", "CX"),
+    ("expired_api_key", "authentication", "GROQ"),
+    ("account_deactivated", "authentication", "OA"),
+    ("api_key_invalid", "authentication", "GO: ErrorInfo reason, under 400 INVALID_ARGUMENT"),
+    ("api_key_expired", "authentication", "GO"),
+    ("token_not_found_in_db", "authentication", "LL"),
+    ("unsupported_country_region_territory", "permission", "OA"),
+    ("unsupported_location", "permission", "GO"),
+    ("service_disabled", "permission", "GO: API not enabled in the project"),
+    ("organization_restricted", "permission", "GROQ"),
+    ("key_model_access_denied", "permission", "LL"),
+    ("model_not_found", "model_not_found", "OA"),
+    ("model_not_exist", "model_not_found", "DASH"),
+    ("deploymentnotfound", "model_not_found", "AZ"),
+    ("model_decommissioned", "model_not_found", "GROQ"),
+    ("model_deprecated", "model_not_found", "OA"),
+    ("invalid_model", "model_not_found", "OR, TOG"),
+    ("server_is_overloaded", "overloaded", "OA, CX"),
+    ("slow_down", "overloaded", "OA, CX"),
+    ("overloaded_error", "overloaded", "AN"),
+    ("overloaded", "overloaded", "OA-like servers; TGI error_type"),
+    ("engine_overloaded_error", "overloaded", "MO"),
+    ("engine_overloaded", "overloaded", "OA"),
+    ("service_unavailable_error", "overloaded", "OA"),
+    ("no_capacity", "overloaded", "AZ"),
+    ("nocapacity", "overloaded", "AZ"),
+    ("timeout_error", "model_timeout", "AN: 504"),
+    ("deadline_exceeded", "model_timeout", "GO"),
+)
+
+QUOTA = _phrases(r"exceeded your current quota", r"check your plan and billing", r"credit balance is (?:too low|exhausted)",
+                 r"insufficient (?:credits?|balance|funds|quota)", r"(?:out of|not enough|more|add) credits",
+                 r"billing (?:hard )?limit", r"billing details", r"account is not active", r"payment (?:is )?required",
+                 r"(?:usage|spend(?:ing)?|monthly|credit) limit (?:has been |was )?(?:reached|exceeded|hit)",
+                 r"(?:reached|hit|exceeded) your (?:specified )?(?:[a-z]{1,20} )?(?:usage|spend(?:ing)?|monthly|credit) limit",
+                 r"quota (?:has been |was |is )?(?:exceeded|exhausted)", r"budget has been exceeded", r"exceeded budget")
+
+PHRASES = (
+    (_phrases(r"maximum context length", r"context (?:window|length|size|limit)s?(?: of| is| was)? ?(?:[a-z]{1,20} )?"
+              r"(?:exceed|too|limit|reached|[0-9])", r"(?:exceeds?|exceeded|over|larger than|longer than|ran out of room in) "
+              r"(?:the |this |its )?(?:model'?s? )?(?:maximum |available |max )?context"),
+     "context_length", "OA, VL, SG, OR, LCPP"),
+    (_phrases(r"prompt is too long", r"input is too long", r"prompt too long", r"input length and `?max_tokens`? exceed"),
+     "context_length", "AN, BED, OLL"),
+    (_phrases(r"input token count [^.]{0,40}exceeds? the maximum", r"exceeds the maximum number of tokens allowed"),
+     "context_length", "GO"),
+    (_phrases(r"(?:longer than|exceeds?) the (?:maximum )?model(?:'s)? (?:maximum )?(?:context |sequence )?(?:length|len)",
+              r"exceeds the maximum allowed length", r"please reduce the length of the (?:messages|input|prompt)",
+              r"maximum prompt length", r"input token(?:s| count)? ?(?:must|should) be (?:less|smaller|<)",
+              r"`inputs` (?:tokens )?(?:\+ `max_new_tokens` )?must (?:be <=|have less than)", r"range of input length should be",
+              r"request too large for [^.]{1,80} (?:on|in organization)", r"please reduce your message size"),
+     "context_length", "VL, SG, XAI, TGI, DASH, GROQ, OA"),
+    (_phrases(r"content management policy", r"content[ _-]?filter(?:ing)? ?(?:policy|triggered)", r"usage polic(?:y|ies)",
+              r"output blocked by content", r"flagged (?:as|by|for)", r"input was flagged", r"^moderation: ",
+              r"rejected (?:as a result of|by) (?:our |the )?safety system", r"violat(?:es|ing|ion of) (?:our |the )?"
+              r"(?:[a-z]{1,20} )?(?:content|usage|safety) polic", r"data may contain inappropriate content",
+              r"prompt was blocked", r"content exists risk"),
+     "refusal", "AZ, AN, OA, OR, DASH, DS"),
+    (QUOTA, "quota_exhausted", "OA, AN, GO, OR, DS, LL: without a delay"),
+    (_phrases(r"api[ _-]?key (?:is )?(?:not valid|invalid|expired|missing)", r"(?:invalid|incorrect|missing|no|expired) "
+              r"(?:or missing )?api[ _-]?key", r"invalid x-api-key", r"invalid (?:bearer )?token", r"authentication (?:failed|error"
+              r"|fails)", r"no auth credentials", r"could not resolve authentication", r"invalid authentication credentials"),
+     "authentication", "OA, AN, GO, OR, DS, VL"),
+    (_phrases(r"model [`'\"]?[^ ]{1,200} (?:does not exist|not found|is not found|was not found|not exist)",
+              r"models/[^ ]{1,200} is not found", r"not a valid model id", r"no endpoints found for",
+              r"invalid model name", r"(?:unknown|no such|unsupported) model", r"^model: [^ ]{1,200}$",
+              r"model(?:_not_found| not found)", r"api deployment for this resource does not exist", r"model not exist"),
+     "model_not_found", "OA, VL, GO, OR, LL, OLL, AN, AZ, DS"),
+    (_phrases(r"(?:engine|model|server|service|system)s? (?:is |are )?(?:currently |temporarily )?(?:overloaded|at capacity)",
+              r"currently experiencing high demand", r"^overloaded$"), "overloaded", "OA, AN, GO, CX"),
+)
+
+FAMILIES = (
+    ("rate_limit_exceeded", "rate_limited", "OA, AZ"),
+    ("rate_limit_error", "rate_limited", "AN"),
+    ("rate_limit_reached_error", "rate_limited", "MO"),
+    ("ratelimitreached", "rate_limited", "AZ"),
+    ("ratelimiterror", "rate_limited", "LL, VL"),
+    ("throttling_error", "rate_limited", "LL"),
+    ("throttlingexception", "rate_limited", "BED"),
+    ("throttling", "rate_limited", "DASH"),
+    ("throttling.ratequota", "rate_limited", "DASH"),
+    ("too_many_requests", "rate_limited", "AZ, OR"),
+    ("toomanyrequests", "rate_limited", "AZ"),
+    ("resource_exhausted", "rate_limited", "GO"),
+    ("requests", "rate_limited", "OA: type of a request limit"),
+    ("tokens", "rate_limited", "OA: type of a token limit"),
+    ("authentication_error", "authentication", "AN, OA, LL"),
+    ("authenticationerror", "authentication", "LL"),
+    ("unauthenticated", "authentication", "GO"),
+    ("unauthorized", "authentication", "AZ, VL"),
+    ("permission_error", "permission", "AN"),
+    ("permission_denied", "permission", "GO"),
+    ("permissiondenied", "permission", "AZ"),
+    ("insufficient_permissions", "permission", "OA"),
+    ("access_denied", "permission", "OA-like servers"),
+    ("forbidden", "permission", "AZ"),
+    ("accessdeniedexception", "permission", "BED"),
+    ("not_found_error", "model_not_found", "AN"),
+    ("notfounderror", "model_not_found", "VL, SG, LL"),
+    ("not_found", "model_not_found", "GO"),
+    ("resourcenotfoundexception", "model_not_found", "BED"),
+    ("unavailable", "overloaded", "GO"),
+    ("serviceunavailable", "overloaded", "AZ"),
+    ("serviceunavailableexception", "overloaded", "BED"),
+    ("modelnotreadyexception", "overloaded", "BED"),
+    ("server_error", "server_error", "OA, CX"),
+    ("api_error", "server_error", "AN"),
+    ("internal_error", "server_error", "OA-like servers"),
+    ("internal", "server_error", "GO"),
+    ("unknown", "server_error", "GO"),
+    ("internalservererror", "server_error", "VL, SG, LL, AZ"),
+    ("internal_server_error", "server_error", "LL, VL"),
+    ("internalserverexception", "server_error", "BED"),
+    ("generation_error", "server_error", "TGI"),
+    ("invalid_request", "invalid_request", "CX"),
+    ("invalid_request_error", "invalid_request", "OA, AN"),
+    ("badrequesterror", "invalid_request", "VL, SG, LL"),
+    ("badrequest", "invalid_request", "AZ"),
+    ("invalid_argument", "invalid_request", "GO"),
+    ("failed_precondition", "invalid_request", "GO"),
+    ("out_of_range", "invalid_request", "GO"),
+    ("unimplemented", "invalid_request", "GO"),
+    ("validationexception", "invalid_request", "BED"),
+    ("validation", "invalid_request", "TGI"),
+    ("invalid_value", "invalid_request", "OA"),
+    ("unsupported_parameter", "invalid_request", "OA"),
+    ("unsupported_value", "invalid_request", "OA"),
+)
+
+# RFC 9110 section 15, RFC 6585, and the vendors' own 402, 498, 499, 52x, 529.
+STATUSES = {
+    400: "invalid_request", 401: "authentication", 402: "quota_exhausted", 403: "permission", 404: "model_not_found",
+    407: "unexpected_response", 408: "model_timeout", 413: "context_length", 424: "server_error", 425: "server_error",
+    429: "rate_limited", 451: "permission", 498: "overloaded", 499: "server_error", 503: "overloaded", 504: "server_error",
+    529: "overloaded",
+}
+
+# Finish reasons of an answer that was given, all dialects.
+FINISHES = {
+    "content_filter": "refusal", "refusal": "refusal", "cyber_policy": "refusal", "bio_policy": "refusal",
+    "SAFETY": "refusal", "BLOCKLIST": "refusal", "PROHIBITED_CONTENT": "refusal", "SPII": "refusal",
+    "RECITATION": "refusal", "IMAGE_SAFETY": "refusal", "MODEL_ARMOR": "refusal", "OTHER": None,
+    "max_output_tokens": "output_limit", "length": "output_limit", "max_tokens": "output_limit",
+    "MAX_TOKENS": "output_limit", "model_length": "context_length", "model_context_window_exceeded": "context_length",
+}
+
+_CODES = {code: kind for code, kind, _ in CODES}
+_FAMILIES = {code: kind for code, kind, _ in FAMILIES}
+_LOOKED_AT = 2000
+
+
+def finish_kind(reason: str | None) -> str | None:
+    """refusal, output_limit, context_length, or None for an ordinary end."""
+    return FINISHES.get(reason or "")
+
+
+def status_kind(status: int | None) -> str | None:
+    """What a status says alone; None for 1xx, 2xx and no status."""
+    if status is None or status < 300:
+        return None
+    if status < 400:
+        return "unexpected_response"
+    return STATUSES.get(status, "invalid_request" if status < 500 else "server_error")
+
+
+def is_page(content_type: str | None, excerpt: str | None) -> bool:
+    """True for HTML, by its type or its first bytes."""
+    return "html" in (content_type or "").lower() or (excerpt or "").lstrip("\ufeff \t\r\n")[:1] == "<"
+
+
+def classify(status: int | None, error: dict | None, content_type: str | None = None, excerpt: str | None = None,
+             delay: object = None) -> str | None:
+    """The failure kind of an answer, or None where it is no failure.
+
+    status: HTTP status or None; error: Reader.error; excerpt: Reader.excerpt (a body that is no JSON); delay: anything
+    but None when a header or the body asked for a wait.
+    """
+    kind = by_body(error, delay) if error else None
+    if kind is not None:
+        return kind
+    if error is None and is_page(content_type, excerpt):
+        return status_kind(status) if status in (408, 429) or (status or 0) >= 500 else "unexpected_response"
+    if error is None and excerpt and (status or 0) >= 400:
+        kind = _by_phrase(excerpt, delay)
+    if kind is None:
+        kind = _with_delay(status_kind(status), delay)
+    if kind is None and error is not None:
+        return "server_error"  # an error inside a 2xx that says nothing more
+    return "unexpected_response" if kind is None and excerpt else kind
+
+
+def by_body(error: dict, delay: object = None) -> str | None:
+    """What the error object says alone: codes, phrases, families, numeric code; None where it says nothing known."""
+    words = [str(error.get(name)).strip().lower() for name in ("code", "type") if error.get(name) is not None]
+    for word in words:
+        if word in _CODES:
+            return _CODES[word]
+    for text in (error.get("message"), error.get("detail")):
+        kind = _by_phrase(text, delay)
+        if kind is not None:
+            return kind
+    for word in words:
+        if word in _FAMILIES:
+            return _FAMILIES[word]
+    for word in words:
+        if word.isdigit() and len(word) == 3 and word.isascii() and int(word) >= 400:
+            return _with_delay(status_kind(int(word)), delay)
+    return None
+
+
+def _by_phrase(text: object, delay: object) -> str | None:
+    if not isinstance(text, str):
+        return None
+    text = text[:_LOOKED_AT]
+    for pattern, kind, _ in PHRASES:
+        if pattern.search(text):
+            return _with_delay(kind, delay)
+    return None
+
+
+def _with_delay(kind: str | None, delay: object) -> str | None:
+    """402 and quota phrases beside a delay are limits that pass (OR: in-flight budget; GO: RetryInfo)."""
+    return "rate_limited" if kind == "quota_exhausted" and delay is not None else kind
