@@ -1,0 +1,92 @@
+"""What the agent's processes used, and the kernel's word for why they died.
+
+CPU time is that of reaped children (getrusage), so it covers every descendant whose death was seen by its parent or by
+us. Peak memory of a whole tree is known to a control group only: its peak counts when it rose during the run; else null.
+Out of memory and too many processes are claimed only where a counter of the kernel rose (cgroups v1 and v2; outside any
+memory group the machine's own counter in /proc/vmstat). Begin before or right after the launch, `measure` after cleanup.
+"""
+from __future__ import annotations
+
+import os
+import resource
+import time
+
+from worker.processes import read
+
+ROOT = "/sys/fs/cgroup"
+# what: files (v2 first, then v1), with the word before the number, or None where the file is the number
+COUNTERS = {
+    "oom": (("", "memory.events", b"oom_kill"), ("memory", "memory.oom_control", b"oom_kill")),
+    "pids": (("", "pids.events", b"max"), ("pids", "pids.events", b"max")),
+    "peak": (("", "memory.peak", None), ("memory", "memory.max_usage_in_bytes", None)),
+}
+
+
+def groups():
+    """{controller: path} of this process; "" is the unified hierarchy (cgroups(7))."""
+    found = {}
+    for line in read("/proc/self/cgroup").decode("utf-8", "replace").splitlines():
+        number, names, path = (line.split(":", 2) + ["", ""])[:3]
+        for name in [""] if number == "0" else names.split(","):
+            found[name] = path
+    return found
+
+
+def counter(what, mine):
+    """The number, or None. A container's own mount shows its group at the root, the host's below the group's path."""
+    for controller, name, word in COUNTERS[what]:
+        path = mine.get(controller, "/").strip("/")
+        for place in (os.path.join(ROOT, controller, path), os.path.join(ROOT, controller),
+                      os.path.join(ROOT, "unified", path)):
+            value = _number(read(os.path.join(place, name)), word)
+            if value is not None:
+                return value
+    if what == "oom":
+        return _number(read("/proc/vmstat", 1 << 17), b"oom_kill")
+    return None
+
+
+def _number(text, word):
+    for line in text.splitlines():
+        parts = line.split()
+        if word is None and len(parts) == 1 and parts[0].isdigit():
+            return int(parts[0])
+        if len(parts) == 2 and parts[0] == word and parts[1].isdigit():
+            return int(parts[1])
+    return None
+
+
+class Resources:
+    def __init__(self):
+        self.groups = groups()
+        self.started = time.monotonic()
+        self.before = {what: counter(what, self.groups) for what in COUNTERS}
+
+    def measure(self):
+        """{"wall_time_s", "cpu_time_s", "peak_memory_mib" (of the control group) or null, "largest_process_mib",
+        "kernel": {"oom", "pids"}: true only with evidence}."""
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        peak = counter("peak", self.groups)
+        rose = peak is not None and self.before["peak"] is not None and peak > self.before["peak"]
+        return {
+            "wall_time_s": round(time.monotonic() - self.started, 3),
+            "cpu_time_s": round(used.ru_utime + used.ru_stime, 3),
+            "peak_memory_mib": round(peak / 2 ** 20, 1) if rose else None,
+            "largest_process_mib": round(used.ru_maxrss / 1024, 1) or None,
+            "kernel": {"oom": self.rose("oom"), "pids": self.rose("pids")}}
+
+    def rose(self, what):
+        now, before = counter(what, self.groups), self.before[what]
+        return now is not None and before is not None and now > before
+
+
+def disk_is_full(files, dirfd):
+    """Evidence for it: a write that failed with ENOSPC or EDQUOT, or a file system without a free block."""
+    import errno
+
+    if any(getattr(file.error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) for file in files):
+        return True
+    try:
+        return os.fstatvfs(dirfd).f_bavail == 0
+    except OSError:
+        return False

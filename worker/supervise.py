@@ -1,0 +1,246 @@
+"""Guard, worker, launcher: who forks whom, and who dies with whom (DESIGN 12).
+
+    guard ── worker ── agent            guard and worker are subreapers and not dumpable
+
+- `fork_worker` splits `run` before any thread exists. The worker gets SIGTERM when the guard dies.
+- `spawn` forks the launcher, again before any thread: it waits on a pipe, checks its parent, takes a session and a
+  death signal (SIGKILL) and execs. What goes wrong comes back on a close-on-exec pipe as "STAGE ERRNO".
+Nobody sleeps or polls: Python's signal handlers do nothing, its C handler writes the number to a pipe (`Wakeup`).
+Only own un-reaped children are ever signalled, so no number can have been given to a stranger meanwhile.
+"""
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import time
+
+from worker import kernel
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+CAUGHT = (signal.SIGCHLD,) + STOP_SIGNALS
+PIPE_SIZE, F_SETPIPE_SZ = 1 << 20, 1031
+OOM_SCORE_ADJ = 500  # the kernel should take the agent before its worker
+
+
+class Wakeup:
+    """Signals as bytes on a pipe. `fd` goes into a poll set; `read` gives the numbers that came since the last call."""
+
+    __slots__ = ("fd", "_write_fd")
+
+    def __init__(self):
+        self.fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        for signum in CAUGHT:
+            if signal.getsignal(signum) != signal.SIG_IGN:  # nohup, or a shell's background job: meant so
+                signal.signal(signum, lambda signum, frame: None)
+
+    def read(self):
+        try:
+            return set(os.read(self.fd, 65536))
+        except BlockingIOError:
+            return set()
+
+    def poke(self, number=0):
+        """Wake the loop, from any thread."""
+        try:
+            os.write(self._write_fd, bytes((number,)))
+        except OSError:  # full: it is awake; closed: it is over
+            pass
+
+    def wait(self, seconds):
+        """Until something comes, `seconds` at most; False when nothing did."""
+        poller = select.poll()
+        poller.register(self.fd, select.POLLIN)
+        return bool(poller.poll(max(0.0, seconds) * 1000))
+
+
+class Link:
+    """One end of the pair of pipes between guard and worker. End of file on `fd` says that the other one is gone."""
+
+    __slots__ = ("peer", "fd", "_write_fd", "wakeup", "is_guard")
+
+    def __init__(self, peer, fd, write_fd, is_guard):
+        self.peer, self.fd, self._write_fd, self.is_guard = peer, fd, write_fd, is_guard
+        self.wakeup = Wakeup()
+        kernel.become_subreaper()  # not inherited by a fork
+
+    def send(self, line):
+        try:
+            os.write(self._write_fd, line + b"\n")
+        except OSError:  # the other one is gone, and `fd` tells
+            pass
+
+
+def fork_worker():
+    """Split in two; `link.is_guard` tells which one returns. Raises OSError where the kernel has no process left."""
+    kernel.set_not_dumpable()
+    kernel.drop_from_bounding_set()
+    down, up = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
+    guard_pid = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # none may land in the other one's pipe
+    try:
+        pid = os.fork()
+        ends = (up[0], down[1], down[0], up[1]) if pid else (down[0], up[1], up[0], down[1])
+        os.close(ends[2])
+        os.close(ends[3])
+        link = Link(pid or guard_pid, ends[0], ends[1], bool(pid))
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
+    if not pid:
+        kernel.set_not_dumpable()
+        kernel.set_death_signal(signal.SIGTERM)
+        if os.getppid() != guard_pid:  # it died before the line above
+            link.wakeup.poke(signal.SIGTERM)
+    return link
+
+
+def exit_status(raw):
+    """Exit code, or minus the signal (os.waitstatus_to_exitcode came with 3.9)."""
+    return -os.WTERMSIG(raw) if os.WIFSIGNALED(raw) else os.WEXITSTATUS(raw)
+
+
+class Agent:
+    """The launcher, and from `go` on the agent. `status`: None until reaped, then exit code or minus the signal.
+
+    `stdout` and `stderr` are non-blocking descriptors to read from; `started` is monotonic time.
+    """
+
+    __slots__ = ("pid", "stdout", "stderr", "status", "started", "command", "_go_fd", "_error_fd")
+
+    def go(self):
+        """Let it exec; None when the new program is in place, else a LaunchError (and the launcher is reaped)."""
+        self.started, failure = time.monotonic(), b"exec 2"
+        if self.command["program"]:
+            try:
+                os.write(self._go_fd, b"g")
+                failure = os.read(self._error_fd, 64)
+            except BrokenPipeError:  # somebody killed the launcher
+                failure = b"start 0"
+        if not failure:
+            os.close(self._go_fd)
+            os.close(self._error_fd)
+            raise_oom_score(self.pid)
+            return None
+        self.abort()
+        from worker import launch_errors
+
+        stage, number = failure.decode().split()
+        return launch_errors.diagnose(self.command, stage, int(number))
+
+    def abort(self):
+        """End a launcher that was not let go: it exits at the end of file."""
+        os.close(self._go_fd)
+        os.close(self._error_fd)
+        self.status = exit_status(os.waitpid(self.pid, 0)[1])
+
+
+def spawn(argv, env, cwd, stdin_fd, user=None, no_new_privs=False):
+    """Fork the launcher of `argv`, before any thread. `user` is (uid, gid). Raises OSError when there is no process.
+
+    argv[0] is looked up here, in the agent's own PATH and working directory.
+    """
+    agent = Agent()
+    agent.status = agent.started = None
+    agent.command = {"argv": argv, "env": env, "cwd": cwd, "user": user, "program": which(argv[0], env, cwd)}
+    go, error, out, err = (_pipe() for _ in range(4))
+    for fd in (out[1], err[1]):
+        try:
+            fcntl.fcntl(fd, F_SETPIPE_SZ, PIPE_SIZE)
+        except OSError:  # over the user's pipe limit, or gVisor
+            pass
+        if user:
+            os.fchown(fd, user[0], user[1])  # else it could not open /dev/stdout
+    parent = os.getpid()
+    agent.pid = os.fork()
+    if not agent.pid:
+        os.close(go[1])
+        _launch(agent.command, parent, go[0], error[1], (stdin_fd, out[1], err[1]), no_new_privs)
+    for fd in (go[0], error[1], out[1], err[1]):
+        os.close(fd)
+    agent._go_fd, agent._error_fd, agent.stdout, agent.stderr = go[1], error[0], out[0], err[0]
+    os.set_blocking(agent.stdout, False)
+    os.set_blocking(agent.stderr, False)
+    return agent
+
+
+def _pipe():
+    pair = os.pipe2(os.O_CLOEXEC)
+    while min(pair) <= 2:  # started without stdin, stdout or stderr: those places stay taken
+        pair = os.pipe2(os.O_CLOEXEC)
+    return pair
+
+
+def which(name, env, cwd):
+    """The program's path, or None. One that exists but may not be executed is given too: exec tells why not."""
+    folders = [""] if "/" in name else env.get("PATH", os.defpath).split(":")
+    found = [path for path in (os.path.join(cwd or "", folder, name) for folder in folders) if os.path.exists(path)]
+    runnable = [path for path in found if os.access(path, os.X_OK) and not os.path.isdir(path)]
+    return (runnable or found or [None])[0]
+
+
+def _launch(command, parent, go, error, stdio, no_new_privs):
+    """In the child; never returns and never raises."""
+    stage = b"start"
+    try:
+        if os.read(go, 1) != b"g" or os.getppid() != parent:
+            os._exit(127)
+        os.setsid()
+        _reset_signals()
+        raise_oom_score("self")
+        for target, fd in enumerate(stdio):
+            os.dup2(fd, target)
+            os.set_inheritable(target, True)  # dup2 onto itself changes nothing
+        _close_all_but(error)
+        if command["user"]:
+            stage = b"user"
+            os.setgroups([])
+            os.setgid(command["user"][1])
+            os.setuid(command["user"][0])
+        if command["cwd"]:
+            stage = b"cwd"
+            os.chdir(command["cwd"])
+        if no_new_privs:
+            kernel.set_no_new_privs()
+        kernel.set_death_signal(signal.SIGKILL)  # setuid would have cleared it
+        if os.getppid() == parent:
+            stage = b"exec"
+            os.execve(command["program"], command["argv"], command["env"])
+    except OSError as problem:
+        os.write(error, b"%s %d" % (stage, problem.errno or 0))
+    except ValueError:  # a NUL in a word, a name with "="
+        os.write(error, b"%s 22" % stage)
+    finally:
+        os._exit(127)  # nothing may run on in this copy of the worker
+
+
+def _reset_signals():
+    signal.set_wakeup_fd(-1)
+    for signum in range(1, signal.NSIG):  # Python ignores SIGPIPE and SIGXFSZ, and exec keeps what is ignored
+        try:
+            signal.signal(signum, signal.SIG_DFL)
+        except (OSError, ValueError):  # KILL, STOP and those of the thread library
+            pass
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _close_all_but(keep):
+    try:
+        fds = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:  # no /proc
+        fds = range(3, min(os.sysconf("SC_OPEN_MAX"), 65536))
+    for fd in fds:
+        if fd > 2 and fd != keep:
+            os.closerange(fd, fd + 1)  # ignores that it is not open
+
+
+def raise_oom_score(pid):
+    """Best effort. The file belongs to root until exec has made the process dumpable: so root does it before, others after."""
+    try:
+        fd = os.open("/proc/%s/oom_score_adj" % pid, os.O_RDWR | os.O_CLOEXEC)
+        if int(os.read(fd, 16)) < OOM_SCORE_ADJ:
+            os.pwrite(fd, b"%d" % OOM_SCORE_ADJ, 0)
+        os.close(fd)
+    except (OSError, ValueError):
+        pass
