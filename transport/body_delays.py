@@ -24,7 +24,7 @@ _NAMES = "|".join(sorted(_UNIT, key=len, reverse=True))
 _PART = r"[0-9]{1,15}(?:\.[0-9]{1,15})? ?(?:" + _NAMES + r")(?![a-z])"
 # Bounded on every side: at most four parts ("1d2h3m4s"), no nested repetition.
 _PHRASE = re.compile(r"(?:try again|retry|retrying|wait)(?: again)?(?: in| after| for)? (?:about )?"
-                     r"((?:" + _PART.replace("(?![a-z])", "(?![a-z])") + r"[ ,]{0,2}){1,4})", re.ASCII | re.IGNORECASE)
+                     r"((?:" + _PART + r"[ ,]{0,2}){1,4})", re.ASCII | re.IGNORECASE)
 _ONE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([a-z]+)", re.ASCII | re.IGNORECASE)
 _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)s\Z", re.ASCII)
 _FIELDS = (("retry_after_ms", 0.001), ("retry_after", 1.0), ("retry_after_seconds", 1.0))
@@ -47,8 +47,9 @@ def body_delay(body: object) -> float | None:
     if not isinstance(body, dict):
         return None
     error = body.get("error")
-    if not isinstance(error, dict) and isinstance(body.get("response"), dict):
-        error = body["response"].get("error")
+    response = body.get("response")
+    if not isinstance(error, dict) and isinstance(response, dict):
+        error = response.get("error")
     places = [place for place in (error, body) if isinstance(place, dict)]
     for place in places:
         seconds = _typed(place)
@@ -69,7 +70,9 @@ def _typed(place: dict) -> float | None:
             if found:
                 return min(float(found.group(1)), OVER)
     for fields in (place, place.get("metadata")):
-        for name, scale in _FIELDS if isinstance(fields, dict) else ():
+        if not isinstance(fields, dict):
+            continue
+        for name, scale in _FIELDS:
             seconds = _number(fields.get(name), scale)
             if seconds is not None:
                 return seconds
@@ -79,6 +82,6 @@ def _typed(place: dict) -> float | None:
 def _number(value: object, scale: float) -> float | None:
     if isinstance(value, str):
         return parse_number(value, scale)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e300:
         return None
     return OVER if value > OVER else value * scale

@@ -16,6 +16,10 @@ from transport.error_shapes import text_of
 from transport.sse import count_alike, count_events
 from transport.usage_shapes import merge_usage
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from transport.dialects import Reader
+
 _TERMINAL = ("response.completed", "response.failed", "response.incomplete", "response.cancelled", "response.done")
 PREAMBLE = {
     "responses": ("response.created", "response.in_progress", "response.queued", "keepalive", "ping", "codex.rate_limits"),
@@ -95,10 +99,10 @@ def _not_null(forms: tuple, data: bytes) -> bool:
 
 
 MARKERS = {
-    "responses": Markers((b'"response.completed"', b'"response.failed"', b'"response.incomplete"', b'"response.cancelled"',
-                          b'"response.done"'), nullable=(b'"error"', b'"usage"'), quiet=_QUIET["responses"]),
+    "responses": Markers((b"response.completed", b"response.failed", b"response.incomplete", b"response.cancelled",
+                          b"response.done"), nullable=(b'"error"', b'"usage"'), quiet=_QUIET["responses"]),
     "chat": Markers(nullable=(b'"error"', b'"finish_reason"'), usage=b'"usage"'),
-    "messages": Markers((b'"message_start"', b'"message_delta"', b'"message_stop"'), nullable=(b'"error"', b'"usage"'),
+    "messages": Markers((b"message_start", b"message_delta", b"message_stop"), nullable=(b'"error"', b'"usage"'),
                         quiet=_QUIET["messages"]),
     "generate_content": Markers((b'"promptFeedback"', b'"finishReason"'), nullable=(b'"error"',), usage=b'"usageMetadata"'),
 }
@@ -110,18 +114,18 @@ def is_answer(dialect: str | None, value: dict) -> bool:
     return dialect is None or any(key in value for key in _ANSWER_KEYS[dialect])
 
 
-def _names(facts: object, value: dict, identity: str, model: str) -> None:
+def _names(facts: Reader, value: dict, identity: str, model: str) -> None:
     facts.response_id = facts.response_id or text_of(value.get(identity), 200) or None
     facts.model = facts.model or text_of(value.get(model), 200) or None
 
 
-def _take_usage(facts: object, raw: object) -> None:
+def _take_usage(facts: Reader, raw: object) -> None:
     if isinstance(raw, dict) and raw:
         facts._raw = raw
         facts._late = None
 
 
-def _responses(facts: object, value: dict, kind: str | None) -> bool:
+def _responses(facts: Reader, value: dict, kind: str | None) -> bool:
     response = value if kind is None or value.get("object") == "response" else value.get("response")
     if isinstance(response, dict):
         _names(facts, response, "id", "model")
@@ -132,7 +136,7 @@ def _responses(facts: object, value: dict, kind: str | None) -> bool:
     return kind in PREAMBLE["responses"]
 
 
-def _responses_finish(facts: object, response: dict, kind: str | None) -> None:
+def _responses_finish(facts: Reader, response: dict, kind: str | None) -> None:
     status = response.get("status") if kind is None or kind == "response.done" else kind.partition(".")[2]
     if status not in ("completed", "failed", "incomplete", "cancelled"):
         return
@@ -141,12 +145,12 @@ def _responses_finish(facts: object, response: dict, kind: str | None) -> None:
     facts.finish_reason = text_of(reason, 100) or status
 
 
-def _chat(facts: object, value: dict, kind: str | None) -> bool:
+def _chat(facts: Reader, value: dict, kind: str | None) -> bool:
     _names(facts, value, "id", "model")
     _take_usage(facts, value.get("usage"))
     choices = value.get("choices")
     empty = isinstance(choices, list)
-    for choice in choices if empty else ():
+    for choice in choices if isinstance(choices, list) else ():
         if not isinstance(choice, dict):
             continue
         reason = text_of(choice.get("finish_reason"), 100)
@@ -161,7 +165,7 @@ def _empty_delta(delta: object) -> bool:
     return isinstance(delta, dict) and not any(part for name, part in delta.items() if name != "role")
 
 
-def _messages(facts: object, value: dict, kind: str | None) -> bool:
+def _messages(facts: Reader, value: dict, kind: str | None) -> bool:
     message = value.get("message") if kind == "message_start" else value if kind in (None, "message") else None
     if isinstance(message, dict):
         _names(facts, message, "id", "model")
@@ -177,11 +181,11 @@ def _messages(facts: object, value: dict, kind: str | None) -> bool:
     return kind in PREAMBLE["messages"]
 
 
-def _merge(facts: object, raw: object) -> None:
+def _merge(facts: Reader, raw: object) -> None:
     facts._raw = merge_usage(facts._raw, raw)
 
 
-def _generate_content(facts: object, value: dict, kind: str | None) -> bool:
+def _generate_content(facts: Reader, value: dict, kind: str | None) -> bool:
     _names(facts, value, "responseId", "modelVersion")
     _take_usage(facts, value.get("usageMetadata"))
     candidates = value.get("candidates")

@@ -24,6 +24,7 @@ from transport.usage_shapes import normalise_usage
 
 LIMIT = sse.LIMIT
 EXCERPT = 500
+_FAILED = {"code": None, "type": "response.failed", "message": None}
 _PARSE_WHOLE = 1 << 20  # request bodies over this are scanned for three keys, not parsed
 _ENDINGS = (("/responses", "responses"), ("/responses/compact", "responses"), ("/chat/completions", "chat"),
             ("/messages", "messages"), (":generateContent", "generate_content"),
@@ -41,7 +42,7 @@ def dialect_of(method: str, path: str) -> str | None:
 def describe_request(dialect: str | None, path: str, body: object) -> dict:
     """{"model": str|None, "tools": [names], "stream": bool} of a request body (bytes or any buffer); never raises."""
     wanted = ("model", "stream", "tools")
-    document = loads(body) if isinstance(body, bytes) and len(body) <= _PARSE_WHOLE else top_level(body, wanted)
+    document = loads(body) if isinstance(body, bytes) and len(body) <= _PARSE_WHOLE else top_level(body or b"", wanted)
     document = document if isinstance(document, dict) else {}
     bare = path.partition("?")[0]
     model = document.get("model")
@@ -109,6 +110,8 @@ class Reader:
         self._head: bytes = b""
         self._parts: list[bytes] = []
         self._size = 0
+        self._parser = sse.Parser(LIMIT)
+        self._splitter = ArraySplitter(LIMIT)
         self._markers = dialect_events.MARKERS.get(dialect or "", dialect_events.NO_MARKERS)
         coding = (content_encoding or "").strip().lower()
         self._mode = self._sniff
@@ -149,24 +152,23 @@ class Reader:
     # What the body is: its first bytes say more than its Content-Type (servers answer errors as JSON under
     # text/event-stream, and pages under anything).
     def _sniff(self, chunk: bytes) -> None:
-        self._head += chunk
+        self._head = (self._head + chunk).lstrip(b" \t\r\n")  # gateways send white space to keep a document waiting
+        if self._head.startswith(sse.BOM):
+            self._head = self._head[len(sse.BOM):].lstrip(b" \t\r\n")
         self._choose(self._head, at_end=False)
 
     def _choose(self, head: bytes, at_end: bool) -> None:
-        bare = head[3:] if head.startswith(sse.BOM) else head
-        bare = bare.lstrip(b" \t\r\n")[:16]
-        if len(bare) < 6 and not at_end and bare[:1] not in (b"{", b"[", b"<") and len(head) < 4096:
+        bare = head[:16]
+        if len(bare) < 6 and not at_end and bare[:1] not in (b"{", b"[", b"<"):
             return
         self._head = b""
         if bare[:1] == b"[" and self.dialect == "generate_content":
             self.is_stream = True
-            self._splitter = ArraySplitter(LIMIT)
             self._mode = self._elements
         elif bare[:1] in (b"{", b"["):
             self._mode = self._document
         elif bare[:1] != b"<" and (self._says_events or bare.startswith((b"data:", b"event:", b": ", b"retry:", b"id:"))):
             self.is_stream = True
-            self._parser = sse.Parser(LIMIT)
             self._mode = self._events
         else:
             self.html = self.html or bare[:9].lower().startswith((b"<!doctype", b"<html", b"<head"))
@@ -185,7 +187,7 @@ class Reader:
 
     def _document(self, chunk: bytes) -> None:
         self._size += len(chunk)
-        if self._size <= LIMIT:
+        if self._size <= (LIMIT if self.dialect else _PARSE_WHOLE):
             self._parts.append(chunk)
         elif self.not_decoded is None:
             self.not_decoded = "too_large"
@@ -199,14 +201,17 @@ class Reader:
         if not isinstance(value, (dict, list)):
             self.excerpt = body[:EXCERPT].decode("utf-8", "replace")
             return
-        self.complete = clean
-        self.content_seen = True
         if isinstance(value, list):
             value = value[0] if value and isinstance(value[0], dict) else {}
-        self._take_error(error_of(value, strict=dialect_events.is_answer(self.dialect, value)), value)
+        error = error_of(value, strict=dialect_events.is_answer(self.dialect, value))
         if self.dialect is not None:
             dialect_events.READERS[self.dialect](self, value, None)
-            self.terminal = None  # a document has no last event
+        if error is None and self.dialect == "responses" and self.finish_reason == "failed":
+            error = dict(_FAILED)
+        self._take_error(error, value)
+        self.terminal = None  # a document has no last event
+        self.complete = clean
+        self.content_seen = True
 
     def _events(self, chunk: bytes) -> None:
         region = self._parser.take(chunk)
@@ -232,7 +237,8 @@ class Reader:
     def _event(self, event: sse.Event) -> None:
         if event.data.strip() == b"[DONE]":
             self.events += 1
-            self.terminal, self.complete = "[DONE]", True
+            if self.dialect in ("chat", None):  # elsewhere a habit of some servers, after or instead of the real end
+                self.terminal, self.complete = "[DONE]", True
             return
         value = loads(event.data)
         if not event.complete and value is None:
@@ -253,7 +259,7 @@ class Reader:
         kind = kind if isinstance(kind, str) else name
         error = error_of(value, strict=name != "error")
         if error is None and (kind == "error" or kind == "response.failed"):
-            error = {"code": None, "type": kind, "message": None}
+            error = dict(_FAILED, type=kind)
         preamble = False
         if self.dialect is not None:
             preamble = dialect_events.READERS[self.dialect](self, value, kind)

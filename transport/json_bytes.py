@@ -13,6 +13,10 @@ from __future__ import annotations
 import json
 import re
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 DEEPEST = 128
 _ALL_BUT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _OUTSIDE = re.compile(rb'["{}\[\],:]')
@@ -50,7 +54,7 @@ def loads(data: bytes) -> object:
         return None
 
 
-def _string_end(data: object, at: int) -> int:
+def _string_end(data: Any, at: int) -> int:
     """Index after the closing quote of the string whose inside starts at `at`; -1 where it is not closed."""
     while True:
         found = _INSIDE.search(data, at)
@@ -62,9 +66,9 @@ def _string_end(data: object, at: int) -> int:
         at += 1
 
 
-def top_level(data: object, wanted: tuple) -> dict:
+def top_level(data: Any, wanted: tuple) -> dict:
     """{key: parsed value} for those of `wanted` that stand at the top of the object in `data` (bytes, mmap, ...)."""
-    found = {}
+    found: dict = {}
     depth, at, key, start, key_next = 0, 0, None, 0, False
     while True:
         token = _OUTSIDE.search(data, at)

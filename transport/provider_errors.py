@@ -33,7 +33,7 @@ def refuses_retry(kind: str | None) -> bool:
     return HEALS.get(kind or "") is False
 
 
-def _phrases(*patterns: str) -> object:
+def _phrases(*patterns: str) -> re.Pattern[str]:
     """One case-blind pattern; all parts are bounded, so the cost is linear in the 2,000 characters looked at."""
     return re.compile("|".join(patterns), re.IGNORECASE)
 
@@ -126,7 +126,7 @@ PHRASES = (
               r"exceeds the maximum allowed length", r"please reduce the length of the (?:messages|input|prompt)",
               r"maximum prompt length", r"input token(?:s| count)? ?(?:must|should) be (?:less|smaller|<)",
               r"`inputs` (?:tokens )?(?:\+ `max_new_tokens` )?must (?:be <=|have less than)", r"range of input length should be",
-              r"request too large for [^.]{1,80} (?:on|in organization)", r"please reduce your message size"),
+              r"request too large for [^\n]{1,120} (?:on|in organization)", r"please reduce your message size"),
      "context_length", "VL, SG, XAI, TGI, DASH, GROQ, OA"),
     (_phrases(r"content management policy", r"content[ _-]?filter(?:ing)? ?(?:policy|triggered)", r"usage polic(?:y|ies)",
               r"output blocked by content", r"flagged (?:as|by|for)", r"input was flagged", r"^moderation: ",
@@ -135,9 +135,10 @@ PHRASES = (
               r"prompt was blocked", r"content exists risk"),
      "refusal", "AZ, AN, OA, OR, DASH, DS"),
     (QUOTA, "quota_exhausted", "OA, AN, GO, OR, DS, LL: without a delay"),
-    (_phrases(r"api[ _-]?key (?:is )?(?:not valid|invalid|expired|missing)", r"(?:invalid|incorrect|missing|no|expired) "
-              r"(?:or missing )?api[ _-]?key", r"invalid x-api-key", r"invalid (?:bearer )?token", r"authentication (?:failed|error"
-              r"|fails)", r"no auth credentials", r"could not resolve authentication", r"invalid authentication credentials"),
+    (_phrases(r"api[ _-]?key (?:is )?(?:not valid|invalid|expired|missing)",
+              r"(?:invalid|incorrect|missing|no|expired) (?:or missing )?api[ _-]?key", r"invalid x-api-key",
+              r"invalid (?:bearer )?token", r"authentication (?:failed|fails|error)", r"no auth credentials",
+              r"could not resolve authentication", r"invalid authentication credentials"),
      "authentication", "OA, AN, GO, OR, DS, VL"),
     (_phrases(r"model [`'\"]?[^ ]{1,200} (?:does not exist|not found|is not found|was not found|not exist)",
               r"models/[^ ]{1,200} is not found", r"not a valid model id", r"no endpoints found for",

@@ -18,6 +18,10 @@ import re
 
 from transport.decisions import BOUNDS, CAUSES, RETRIED, decide
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
 __all__ = ["BOUNDS", "CAUSES", "OVER", "RETRIED", "asked_delay", "backoff", "decide", "header_values", "parse_date",
            "parse_number", "parse_retry_after", "parse_retry_after_ms", "server_refuses_retry", "wait_for"]
 
@@ -122,13 +126,13 @@ def asked_delay(headers: list, body_delay: float | None, now_wall: float) -> tup
     return None, "backoff"
 
 
-def backoff(attempt: int, base: float, cap: float, random: object) -> float:
+def backoff(attempt: int, base: float, cap: float, random: Callable[[], float]) -> float:
     """Full jitter: random() * min(cap, base * 2 ** (attempt - 1))."""
     return random() * min(cap, base * 2 ** min(max(attempt, 1) - 1, 60))
 
 
 def wait_for(headers: list, body_delay: float | None, attempt: int, base: float, cap: float, now_wall: float,
-             random: object) -> dict:
+             random: Callable[[], float]) -> dict:
     """{"seconds", "source"}: how long to wait before attempt + 1. Sources as in the attempt record (DESIGN 8)."""
     seconds, source = asked_delay(headers, body_delay, now_wall)
     if seconds is None:

@@ -54,10 +54,10 @@ _PATHS = {
 }
 
 
-def _look_up(raw: dict, path: str) -> object:
+def _look_up(value: object, path: str) -> object:
     for name in path.split("."):
-        raw = raw.get(name) if isinstance(raw, dict) else None
-    return raw
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def _count(value: object) -> int | None:
@@ -74,7 +74,7 @@ def normalise_usage(dialect: str | None, raw: object) -> dict | None:
     paths = _PATHS.get(dialect or "")
     if paths is None or not isinstance(raw, dict):
         return None
-    usage = {}
+    usage: dict = {}
     bad = False
     for name in NAMES:
         given = next((value for value in (_look_up(raw, path) for path in paths[name]) if value is not None), None)
