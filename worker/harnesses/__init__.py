@@ -21,8 +21,7 @@ def find(name, command):
     if name is None:
         words = [os.path.basename(word) for word in (command or ())[:2]]
         program = words[1] if len(words) == 2 and words[0] in INTERPRETERS else (words or [""])[0]
-        fallback = "generic" if command else "codex"
-        name = next((known for known, (_, programs) in TABLE.items() if program in programs), fallback)
+        name = next((known for known, (_, programs) in TABLE.items() if program in programs), "generic")
     if name not in TABLE:
         return None
     module = TABLE[name][0]

@@ -70,7 +70,7 @@ class Live:
         self.thread_id = words(event.get("thread_id")) or self.thread_id
 
     def on_turn(self, event):
-        self.terminal = self.message = self.final_message = None
+        self.terminal = self.message = self.final_message = self.partial_message = None
 
     def on_success(self, event):
         self.terminal, self.message, self.final_message = "success", None, self.partial_message

@@ -1,0 +1,402 @@
+"""From Codex's rollout files to evidence: which files are the run's, what each says, what they say together.
+
+`collect` is called once, after the last process is dead.  The run's thread is the one that the CLI announced (stdout, else
+the thread header of its requests); its sub-agents are the files whose session or parent is that thread.  All other files are
+left alone.  Every file read is first copied to native/ with secrets blanked, and it is the copy that is read.
+"""
+from __future__ import annotations
+
+import json
+import os
+import re
+
+from worker import usage
+from worker.conversation import Conversation
+from worker.gaps import Gaps
+from worker.harnesses import codex, transcript_files as files
+from worker.harnesses.codex_events import ERRORS, ESTIMATES, FALLBACK, Live
+from worker.harnesses.codex_thread import UUID, Thread, display_text, split, text_of
+from worker.observations import Records, join, read_attempts
+
+__all__ = ("ERRORS", "Live", "collect", "baseline")
+
+ROLLOUT = re.compile(r"rollout-[0-9A-Za-z._-]{1,200}\.jsonl(\.gz|\.zst)?$")
+DEPTH = 4  # sessions/YYYY/MM/DD
+LONGEST_META = 4 << 20
+AGENT = re.compile(r"codex[a-z_]*/([0-9][0-9A-Za-z.+-]*)")
+
+
+def baseline(home):
+    """{relative path: size} of the rollout files before the run: what lies below is not this run's."""
+    sizes, gaps = {}, Gaps()
+    try:
+        root = files.open_directory(home)
+    except OSError:
+        return sizes
+    try:
+        for path in files.find(root, "sessions", ROLLOUT.match, DEPTH, gaps):
+            sizes[path] = os.stat(path, dir_fd=root, follow_symlinks=False).st_size
+    finally:
+        os.close(root)
+    return sizes
+
+
+def collect(run):
+    """Evidence of one run.
+
+    run: state (CODEX_HOME), dirfd (session directory), native_dirfd, live, wire, invocation_id, started_at, baseline
+    ({path: size} or None), redactor.  Returns records, gaps, usage_transcript, usage_events, usage_notes, threads,
+    final_message, version, terminal, error_text, native_files, warnings."""
+    gaps = Gaps()
+    story = Story(run, gaps)
+    try:
+        root = files.open_directory(run["state"])
+    except (OSError, TypeError) as error:
+        gaps.add("agent_artifact_unavailable", "the state directory cannot be opened: %s" % error)
+        return story.evidence()
+    try:
+        paths = files.find(root, "sessions", ROLLOUT.match, DEPTH, gaps)
+        for chosen in choose(root, paths, story.wanted_thread(), run.get("baseline"), gaps):
+            story.read(root, chosen)
+    finally:
+        os.close(root)
+    return story.evidence()
+
+
+# -- which files ----------------------------------------------------------------------------------------------------------
+
+
+class Candidate:
+    """A rollout file and what its first record says."""
+
+    __slots__ = ("path", "id", "session", "parent", "meta")
+
+    def __init__(self, path, meta):
+        named = UUID.findall(os.path.basename(path))
+        self.path, self.meta = path, meta
+        self.id = text_of(meta.get("id")) or (named[-1] if named else None)
+        self.parent = text_of(meta.get("parent_thread_id")) or parent_of(meta.get("source"))
+        self.session = text_of(meta.get("session_id"))
+
+
+def parent_of(source):
+    """The parent thread that `source` names (source.subagent.thread_spawn.parent_thread_id), or None."""
+    for name in ("subagent", "thread_spawn", "parent_thread_id"):
+        source = source.get(name) if isinstance(source, dict) else None
+    return text_of(source)
+
+
+def choose(root, paths, thread, known, gaps):
+    """Candidates of the run, the root first.  No guess: without a thread id, only a single new root will do."""
+    candidates = [Candidate(path, first_record(root, path)) for path in paths]
+    if thread is None:
+        fresh = [one for one in candidates if not one.parent and one.path not in (known or ())]
+        if len(fresh) != 1:
+            if candidates:
+                gaps.add("transcript_ambiguous" if len(fresh) > 1 else "agent_artifact_unavailable", "%d transcripts, no thread id" % len(candidates), key="choice")
+            else:
+                gaps.add("agent_artifact_unavailable", "no transcript", key="choice")
+            return []
+        roots = fresh
+    else:
+        roots = [one for one in candidates if one.id == thread]
+        if len(roots) != 1:
+            code = "transcript_ambiguous" if roots else "agent_artifact_unavailable"
+            gaps.add(code, "%d transcripts of thread %s" % (len(roots), thread), key="choice")
+            return []
+    chosen = roots + descendants(roots[0], candidates)
+    for other in candidates:
+        if other not in chosen:
+            gaps.add("transcript_unrelated", None, file="sessions", key="others")
+    return chosen
+
+
+def descendants(root, candidates):
+    """Sub-agents: files whose session is the root's or whose parent is known to belong to it, in path order."""
+    family, grown = {root.id}, True
+    while grown:
+        grown = False
+        for one in candidates:
+            if one.id not in family and one.parent in family:
+                family.add(one.id)
+                grown = True
+    same = [one for one in candidates if one.parent and one.session == root.id]
+    return [one for one in candidates if one is not root and one.id != root.id and (one.id in family or one in same)]
+
+
+def first_record(root, path):
+    """session_meta's payload; empty where the first line is not readable."""
+    fd = files.open_file(root, path, Gaps())
+    if fd is None:
+        return {}
+    head = b""
+    try:
+        for piece in files.pieces(fd, path, Gaps(), LONGEST_META) or ():
+            head += piece
+            if b"\n" in piece:
+                break
+    finally:
+        os.close(fd)
+    try:
+        _, kind, payload, _ = split(head.split(b"\n", 1)[0].strip())
+    except (ValueError, RecursionError):
+        return {}
+    return payload if kind == "session_meta" and isinstance(payload, dict) else {}
+
+
+# -- what they say --------------------------------------------------------------------------------------------------------
+
+
+class Story:
+    """Everything that the run's threads say, gathered file by file."""
+
+    def __init__(self, run, gaps):
+        self.run, self.gaps, self.live = run, gaps, run["live"]
+        self.records = Records(run.get("dirfd"))
+        self.threads, self.native_files, self.root = [], {}, None
+
+    def wanted_thread(self):
+        """The thread that stdout announced; else the one that the main requests' headers name."""
+        if self.live.thread_id:
+            return self.live.thread_id
+        named = {thread_of(one) for one in read_attempts(self.run["dirfd"]) if one.get("main") and not metadata(one).get("parent_thread_id")} if self.run.get("dirfd") is not None else set()
+        named.discard(None)
+        return named.pop() if len(named) == 1 else None
+
+    def read(self, root, candidate):
+        """One file: copied, then read from the copy."""
+        name = os.path.basename(candidate.path)
+        name = name[:-3] if name.endswith(".gz") else name
+        name = name if "native/" + name not in self.native_files else "%d-%s" % (len(self.native_files), name)
+        target, readable = files.copy(root, candidate.path, self.run["native_dirfd"], name, self.run.get("redactor"), self.gaps)
+        if target is None:
+            return
+        self.native_files["native/" + name] = target.entry()
+        if not readable:
+            return
+        fd = os.open(name, files.OPEN_FILE, dir_fd=self.run["native_dirfd"])
+        invocation = self.run["invocation_id"] if self.root is None else candidate.id
+        known = self.run.get("baseline")
+        history = Conversation(fd, item_of_event)
+        since = (known or {}).get(candidate.path, 0)
+        thread = Thread(invocation, "native/" + name, self.gaps, history, self.records.append, since)
+        with os.fdopen(os.dup(fd), "rb", 1 << 20) as file:
+            for offset, line in files.lines(file, "native/" + name, self.gaps):
+                thread.feed(offset, line)
+        thread.close()
+        thread.candidate = candidate
+        self.root = self.root or thread
+        self.threads.append(thread)
+        self.check(thread, known)
+
+    def check(self, thread, known):
+        """Gaps that only a whole file shows."""
+        began = thread.candidate.meta.get("timestamp")
+        if thread.meta.get("history_mode") not in (None, "legacy", "paginated"):
+            thread.gap("unsupported_history_mode", str(thread.meta.get("history_mode"))[:80])
+        if thread.history.from_events:
+            thread.gap("history_from_events")
+        if not len(thread.history):
+            thread.gap("agent_artifact_unavailable", "the transcript holds no conversation")
+        if known is None and began and older(began, self.run.get("started_at")):
+            thread.gap("usage_baseline_unavailable", "the thread began at %s" % began)
+
+    # -- evidence -----------------------------------------------------------------------------------------------------
+
+    def evidence(self):
+        root = self.root
+        calls = self.join_calls()
+        for thread in self.threads:
+            self.records.append(self.invocation(thread, calls.get(thread.invocation_id, [])))
+        if not self.threads:
+            self.records.append(bare_invocation(self.run["invocation_id"], calls.get(self.run["invocation_id"], [])))
+        self.differences()
+        shares = self.usage_by_thread()
+        version = root and text_of(root.meta.get("cli_version")) or version_on_wire(self.run.get("wire"))
+        warnings = self.warnings()
+        if version and version not in codex.TESTED:
+            warnings.append({"code": "untested_version", "detail": version})
+        final = self.live.final_message if self.live.terminal else root and root.last_message
+        return dict(
+            shares,
+            records=self.records,
+            gaps=self.gaps.list(),
+            final_message=final,
+            version=version,
+            terminal=terminal(root),
+            error_text=root and root.turn_error,
+            native_files=self.native_files,
+            warnings=warnings,
+        )
+
+    def join_calls(self):
+        """Model calls of each invocation; those of compactions are entered into their records by request kind."""
+        if self.run.get("wire") is None or self.run.get("dirfd") is None:
+            self.gaps.add("model_call_join_key_unavailable", "no wire")
+            return {}
+        owners = {thread.candidate.id: thread.invocation_id for thread in self.threads}
+        if self.live.thread_id and not self.threads:
+            owners[self.live.thread_id] = self.run["invocation_id"]
+        responses = {thread.invocation_id: thread.responses for thread in self.threads}
+        return join(read_attempts(self.run["dirfd"]), owners, responses, self.gaps, thread_of, describe)
+
+    def invocation(self, thread, calls):
+        root = thread is self.root
+        ids = {other.candidate.id: other.invocation_id for other in self.threads}
+        parent = None if root else ids.get(thread.candidate.parent, self.run["invocation_id"])
+        spawned = next((other.spawned[thread.candidate.id] for other in self.threads if thread.candidate.id in other.spawned), None)
+        if not root and spawned is None:
+            thread.gap("subagent_spawn_unlinked")
+        lasted = None if thread.first_at is None else round((thread.last_at - thread.first_at) * 1000, 3)
+        status, error = ending(thread)
+        record = bare_invocation(thread.invocation_id, calls)
+        record.update(parent_invocation_id=parent, spawned_by_tool_call_id=spawned, status=status, error_type=error, duration_ms=lasted, conversation=thread.history)
+        return record
+
+    def differences(self):
+        """Where stdout and rollout do not tell the same; the rollout is the truth about tools."""
+        if self.live.open:
+            kinds = ", ".join(sorted(set(self.live.open.values())))
+            self.gaps.add("event_transcript_difference", "%d items started on stdout and did not complete there (%s)" % (len(self.live.open), kinds), self.run["invocation_id"], key="open")
+        root = self.root
+        if root and self.live.terminal == "success" and root.last_message != self.live.final_message:
+            self.gaps.add("event_transcript_difference", "the last message on stdout is not the transcript's", self.run["invocation_id"], key="final")
+        for found in {child for thread in self.threads for child in thread.spawned} - {thread.candidate.id for thread in self.threads}:
+            self.gaps.add("subagent_transcript_unavailable", found, self.run["invocation_id"], key=found)
+        for warning in self.live.warnings:
+            for prefix, code in ((FALLBACK, "model_metadata_fallback"), (ESTIMATES, "compaction_accuracy_advisory")):
+                if warning["detail"].startswith(prefix):
+                    self.gaps.add(code, warning["detail"][:300], self.run["invocation_id"], key=code)
+
+    def warnings(self):
+        return [one for one in self.live.warnings if not one["detail"].startswith((FALLBACK, ESTIMATES))]
+
+    def usage_by_thread(self):
+        """usage_transcript (the run's share of all threads), usage_events, usage_notes, threads."""
+        total, partial, threads = None, False, {}
+        for thread in self.threads:
+            figures = self.share(thread)
+            partial = partial or figures is None
+            shown = dict(figures or usage.UNKNOWN)
+            if thread.baseline is not None:
+                shown["thread_total"] = thread.total
+            threads[thread.candidate.id] = shown
+            if figures is not None:
+                total = figures if total is None else usage.add(total, figures)
+        notes = {
+            "reset": any(thread.reset for thread in self.threads),
+            "invalid": any(thread.total_seen and not thread.total_valid for thread in self.threads),
+            "omitted": any(not thread.total_seen and thread.turn_ended == "complete" and not thread.turn_error and thread.last_message is not None for thread in self.threads),
+            "compactions": sum(len(thread.compactions) for thread in self.threads),
+            "partial": partial and total is not None,
+        }
+        return {"usage_transcript": total, "usage_events": self.events_usage(), "usage_notes": notes, "threads": threads}
+
+    def share(self, thread):
+        """The run's part of a thread's total; None where it is not known."""
+        if thread.total is None:
+            return None
+        if not thread.total_valid:
+            thread.gap("usage_invalid")
+            return None
+        if thread.baseline is None or thread.reset:
+            return thread.total
+        return usage.subtract(thread.total, thread.baseline)
+
+    def events_usage(self):
+        """The root thread's share by turn.completed; all zeros mean that the provider sent none (facts)."""
+        figures = usage.normalise(self.live.usage)
+        if figures is None or usage.is_zero(figures) and not (self.root and self.root.total):
+            return None
+        if self.root and self.root.baseline is not None:
+            return usage.subtract(figures, self.root.baseline)
+        return figures
+
+
+def terminal(root):
+    """What the transcript says of the end; 0.144.4 writes task_complete after any failure, so only a message is a success."""
+    if root is None or root.turn_ended != "complete":
+        return None
+    if root.turn_error:
+        return "failure"
+    return "success" if root.last_message else None
+
+
+def ending(thread):
+    """(status, error_type) of an invocation by its own transcript."""
+    if thread.turn_ended == "aborted":
+        return "incomplete", "turn_" + thread.aborted
+    if thread.turn_ended is None:
+        return ("incomplete", "no_turn_end") if thread.turn_open else ("unknown", None)
+    return {"success": ("completed", None), "failure": ("failed", "turn_failed"), None: ("unknown", None)}[terminal(thread)]
+
+
+def bare_invocation(identity, calls):
+    return {
+        "kind": "agent_invocation",
+        "invocation_id": identity,
+        "parent_invocation_id": None,
+        "spawned_by_tool_call_id": None,
+        "status": "unknown",
+        "duration_ms": None,
+        "error_type": None,
+        "model_calls": calls,
+        "conversation": [],
+    }
+
+
+def older(began, started_at):
+    from worker.harnesses.codex_thread import unix_time
+
+    began = unix_time(began)
+    return began is not None and started_at is not None and began < started_at - 1.0
+
+
+# -- the wire's words -----------------------------------------------------------------------------------------------------
+
+
+def thread_of(attempt):
+    identity = attempt.get("identity")
+    return identity.get("thread-id") if isinstance(identity, dict) else None
+
+
+def metadata(attempt):
+    """x-codex-turn-metadata of an attempt, as a dict."""
+    identity = attempt.get("identity")
+    try:
+        found = json.loads(identity["x-codex-turn-metadata"])
+    except (TypeError, KeyError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def describe(attempt):
+    found = metadata(attempt)
+    return {"turn_id": text_of(found.get("turn_id")), "request_kind": text_of(found.get("request_kind"))}
+
+
+def version_on_wire(wire):
+    """The CLI's version from a user-agent that the proxy saw."""
+    for agent in (wire or {}).get("user_agents") or ():
+        found = AGENT.match(str(agent))
+        if found:
+            return found.group(1)
+    return None
+
+
+# -- display events as items ----------------------------------------------------------------------------------------------
+
+
+def item_of_event(payload):
+    """A Responses API item for a display event of a transcript without model items (C21); None for what is no message."""
+    item = payload.get("item") if payload.get("type") == "item_completed" else payload
+    kind = item.get("type") if isinstance(item, dict) else None
+    text = display_text(item) or text_of(item.get("message")) if isinstance(item, dict) else None
+    if kind in ("UserMessage", "user_message") and text:
+        return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+    if kind in ("AgentMessage", "agent_message") and text:
+        return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+    if kind == "Reasoning":
+        parts = [part for part in item.get("summary_text") or () if isinstance(part, str)]
+        return {"type": "reasoning", "summary": [{"type": "summary_text", "text": part} for part in parts]}
+    return None

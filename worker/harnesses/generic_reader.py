@@ -1,0 +1,66 @@
+"""What can be known of any program: its JSON lines, if it prints some, and how it ended.  It has no transcript.
+
+Terminal shapes that several CLIs share are understood ({"type": "result", "is_error": ...}, turn.completed, turn.failed), so
+that a program that has said its last word and does not exit can be stopped; for anything else exit 0 is the success.
+"""
+from __future__ import annotations
+
+from worker.gaps import Gaps
+from worker.harnesses.codex_events import keep, words
+from worker.observations import Records
+
+ERRORS = ()
+TURN_LIMITS = ("error_max_turns",)
+
+
+class Live:
+    """Same attributes as the other harnesses' Live."""
+
+    def __init__(self):
+        self.terminal = self.message = self.final_message = self.partial_message = self.thread_id = None
+        self.usage = self.last_tool = self.limit = None
+        self.events = self.messages = 0
+        self.warnings, self.errors, self.open, self.tools = [], [], {}, {}
+
+    def feed(self, event):
+        if not isinstance(event, dict):
+            return
+        self.events += 1
+        kind = event.get("type")
+        if kind == "result":
+            self.result(event)
+        elif kind == "turn.completed":
+            self.terminal, self.message, self.final_message, self.usage = "success", None, self.partial_message, event.get("usage")
+        elif kind == "turn.failed":
+            error = event.get("error")
+            self.terminal, self.final_message = "failure", None
+            self.message = words(error.get("message") if isinstance(error, dict) else error) or ""
+        elif kind == "error":
+            keep(self.errors, words(event.get("message")) or "")
+        elif kind == "item.completed" and isinstance(event.get("item"), dict) and event["item"].get("type") == "agent_message":
+            self.partial_message = words(event["item"].get("text"))
+
+    def result(self, event):
+        """The last line of Claude Code and of those that imitate it."""
+        failed = bool(event.get("is_error")) or str(event.get("subtype") or "success").startswith("error")
+        text = words(event.get("result"))
+        self.terminal = "failure" if failed else "success"
+        self.message, self.final_message = (text or str(event.get("subtype")), None) if failed else (None, text)
+        self.limit = "turn_limit" if event.get("subtype") in TURN_LIMITS else None
+        self.usage = event.get("usage")
+
+
+def collect(run):
+    """No transcript is looked for; the gap says so.  Usage comes from the wire."""
+    gaps, records, live = Gaps(), Records(), run["live"]
+    gaps.add("agent_artifact_unavailable", "the generic harness knows no transcript")
+    records.append({
+        "kind": "agent_invocation", "invocation_id": run["invocation_id"], "parent_invocation_id": None,
+        "spawned_by_tool_call_id": None, "status": "unknown", "duration_ms": None, "error_type": None,
+        "model_calls": [], "conversation": [],
+    })  # fmt: skip
+    return {
+        "records": records, "gaps": gaps.list(), "usage_transcript": None, "usage_events": None, "usage_notes": {},
+        "threads": {}, "final_message": live.final_message, "version": None, "terminal": None, "error_text": None,
+        "native_files": {}, "warnings": list(live.warnings),
+    }  # fmt: skip

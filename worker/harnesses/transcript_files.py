@@ -1,0 +1,177 @@
+"""Transcripts on disk, where the agent could have planted anything: found, opened, copied and read line by line.
+
+A name is only ever opened relative to a directory descriptor, with O_NOFOLLOW (no symlink, not even to a directory) and
+O_NONBLOCK (a FIFO does not hang), and is read only if it is a plain file with one link.  The number of entries and files,
+the depth, the size of a file and of a line are bounded; what lies beyond a bound is a gap, never a guess.
+"""
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import zlib
+
+from transport.sandbox_transport import EvidenceFile
+
+MOST_ENTRIES = 20000
+MOST_FILES = 500
+MOST_BYTES = 4 << 30  # of all transcripts of a run; sparse files of terabytes are cheap to plant
+LONGEST_LINE = 16 << 20
+CHUNK = 1 << 20
+OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+def open_directory(path):
+    """Descriptor of an absolute path that had no symlink in it before the agent ran; any symlink found now was planted."""
+    fd = os.open("/", OPEN_DIRECTORY)
+    for name in path.split("/"):
+        if name:
+            try:
+                below = os.open(name, OPEN_DIRECTORY, dir_fd=fd)
+            finally:
+                os.close(fd)
+            fd = below
+    return fd
+
+
+def find(root_fd, top, wanted, depth, gaps):
+    """Sorted relative paths below `top` whose base name `wanted` accepts, at most `depth` directories down."""
+    found, state = [], {"entries": MOST_ENTRIES}
+    _walk(root_fd, top, wanted, depth, gaps, found, state)
+    if len(found) > MOST_FILES:
+        gaps.add("transcript_limit", "%d transcripts; the last %d in name order are read" % (len(found), MOST_FILES))
+    return sorted(found)[-MOST_FILES:]
+
+
+def _walk(parent_fd, path, wanted, depth, gaps, found, state):
+    try:
+        fd = os.open(os.path.basename(path), OPEN_DIRECTORY, dir_fd=parent_fd)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            gaps.add("transcript_not_regular", error.strerror, file=path, key="directory")
+        return
+    try:
+        with os.scandir(fd) as entries:
+            names = []
+            for entry in entries:
+                state["entries"] -= 1
+                if state["entries"] < 0:
+                    gaps.add("transcript_limit", "more than %d directory entries" % MOST_ENTRIES, key="entries")
+                    break
+                names.append((entry.name, entry.is_dir(follow_symlinks=False)))
+        for name, is_directory in sorted(names):
+            if is_directory and depth > 0:
+                _walk(fd, path + "/" + name, wanted, depth - 1, gaps, found, state)
+            elif not is_directory and wanted(name):
+                found.append(path + "/" + name)
+    finally:
+        os.close(fd)
+
+
+def open_file(root_fd, path, gaps):
+    """Descriptor of a plain file at a relative path, or None with a gap."""
+    fd = os.dup(root_fd)
+    try:
+        for name in path.split("/")[:-1]:
+            below = os.open(name, OPEN_DIRECTORY, dir_fd=fd)
+            os.close(fd)
+            fd = below
+        opened = os.open(os.path.basename(path), OPEN_FILE, dir_fd=fd)
+    except OSError as error:
+        gaps.add("transcript_not_regular", error.strerror, file=path, key="open")
+        return None
+    finally:
+        os.close(fd)
+    found = os.fstat(opened)
+    if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+        return opened
+    os.close(opened)
+    gaps.add("transcript_not_regular", "mode %o, %d links" % (found.st_mode, found.st_nlink), file=path, key="open")
+    return None
+
+
+def pieces(fd, path, gaps, budget):
+    """The bytes of an open transcript, gzip unpacked; at most `budget` of them.  None for a format that cannot be read."""
+    head = os.pread(fd, 4, 0)
+    if head.startswith(ZSTD):
+        gaps.add("transcript_compressed", "zstd", file=path, key="zstd")
+        return None
+    if head.startswith(GZIP):
+        return _bounded(_unpacked(fd, path, gaps), path, gaps, budget)
+    return _bounded(_raw(fd), path, gaps, budget)
+
+
+def _raw(fd):
+    offset = 0
+    while True:
+        piece = os.pread(fd, CHUNK, offset)
+        if not piece:
+            return
+        offset += len(piece)
+        yield piece
+
+
+def _unpacked(fd, path, gaps):
+    unpack = zlib.decompressobj(31)  # 31: gzip framing (zlib manual, inflateInit2)
+    for piece in _raw(fd):
+        while piece:
+            try:
+                out = unpack.decompress(piece, CHUNK)
+            except zlib.error as error:
+                gaps.add("transcript_damaged", str(error), file=path, key="gzip")
+                return
+            if out:
+                yield out
+            piece = unpack.unconsumed_tail
+            if unpack.eof:
+                piece = unpack.unused_data
+                unpack = zlib.decompressobj(31) if piece else unpack
+    if not unpack.eof:
+        gaps.add("transcript_damaged", "the compressed data breaks off", file=path, key="gzip")
+
+
+def _bounded(source, path, gaps, budget):
+    for piece in source:
+        if len(piece) > budget:
+            gaps.add("transcript_limit", "more than the bytes that are read of transcripts", file=path, key="bytes")
+            yield piece[:budget]
+            return
+        budget -= len(piece)
+        yield piece
+
+
+def copy(root_fd, path, native_fd, name, redactor, gaps, budget=MOST_BYTES):
+    """Copy a transcript, secrets blanked, to native_fd/name.  (EvidenceFile, readable) or (None, False)."""
+    source = open_file(root_fd, path, gaps)
+    if source is None:
+        return None, False
+    try:
+        data = pieces(source, path, gaps, budget)
+        target = EvidenceFile(native_fd, name, redactor)
+        for piece in data if data is not None else _bounded(_raw(source), path, gaps, budget):
+            target.write(piece)
+        target.close()
+    finally:
+        os.close(source)
+    if target.lost_bytes:
+        gaps.add("transcript_copy_incomplete", "%d bytes lost" % target.lost_bytes, file="native/" + name, key="lost")
+    return target, data is not None
+
+
+def lines(file, name, gaps):
+    """(offset, line with its newline) of a binary buffered file, in constant memory; a longer line is a gap."""
+    offset = 0
+    while True:
+        line = file.readline(LONGEST_LINE)
+        if not line:
+            return
+        start, offset = offset, offset + len(line)
+        if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+            while line and not line.endswith(b"\n"):
+                line = file.readline(CHUNK)
+                offset += len(line)
+            gaps.add("transcript_line_too_long", "%d bytes" % (offset - start), file=name, offset=start)
+            continue
+        yield start, line

@@ -1,0 +1,171 @@
+"""observations.json: records and gaps with the field names of the reference contract (DESIGN 10).
+
+A reader hands over Records (tool calls, compactions, invocations); here the model calls are joined to HTTP attempts, the
+outcome gives the root invocation its status, and the document is written piece by piece, in constant memory.  A model call
+is one request to the proxy with all its attempts; each attempt is owned by exactly one invocation, that of the thread which
+its headers name, and one that names none of this run's threads is a gap.
+"""
+from __future__ import annotations
+
+import json
+import os
+
+from worker.conversation import Conversation, strict
+from worker.gaps import GAPS, Gaps, gap
+
+__all__ = ("GAPS", "Gaps", "Records", "gap", "document", "chunks", "join", "read_attempts")
+
+SPILL = 2000  # records kept in memory; more go to an unlinked file in the session directory
+ATTEMPTS = "model_attempts.jsonl"
+INVOCATION_STATUS = {"completed": "completed", "failed": "failed", "incomplete": "incomplete"}
+SANDBOX_OUTCOMES = {"wall_timeout": "timeout", "out_of_memory": "oom", "cancelled": "cancelled", "worker_error": "sandbox_error"}
+
+
+class Records:
+    """Append records; iterate over them any number of times.  dirfd: where to spill to, or None to keep all in memory."""
+
+    def __init__(self, dirfd=None):
+        self.kinds, self.invocations = {}, []
+        self._dirfd, self._file, self._kept = dirfd, None, []
+
+    def append(self, record):
+        self.kinds[record["kind"]] = self.kinds.get(record["kind"], 0) + 1
+        if record["kind"] == "agent_invocation":
+            self.invocations.append(record)  # few, and their conversation is no plain value
+            return
+        self._kept.append(record)
+        if len(self._kept) >= SPILL and self._dirfd is not None:
+            self._spill()
+
+    def _spill(self):
+        try:
+            if self._file is None:
+                name = ".records-" + os.urandom(8).hex()
+                fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._dirfd)
+                os.unlink(name, dir_fd=self._dirfd)
+                self._file = os.fdopen(fd, "w+b")
+            self._file.seek(0, 2)
+            self._file.write(b"".join(strict(record) + b"\n" for record in self._kept))
+            self._file.flush()
+            self._kept = []
+        except OSError:  # a full disk: memory it is
+            self._dirfd = None
+
+    def __iter__(self):
+        yield from self.invocations
+        if self._file is not None:
+            self._file.seek(0)
+            for line in self._file:
+                yield json.loads(line)
+        yield from self._kept
+
+    def __len__(self):
+        return sum(self.kinds.values())
+
+
+# -- model calls ----------------------------------------------------------------------------------------------------------
+
+
+def read_attempts(dirfd):
+    """The attempt records of the session directory; unreadable lines are left out (the writer never leaves one)."""
+    try:
+        fd = os.open(ATTEMPTS, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dirfd)
+    except OSError:
+        return
+    with os.fdopen(fd, "rb") as file:
+        for line in file:
+            try:
+                record = json.loads(line.decode("utf-8", "replace"))
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(record, dict):
+                yield record
+
+
+def join(attempts, owners, responses, gaps, thread_of, describe=None):
+    """{invocation_id: [model call]} from attempt records.
+
+    owners: {thread id: invocation_id}; responses: {invocation_id: [response ids that the transcript names]};
+    thread_of(attempt): the thread that it names, or None; describe(attempt): further fields of the model call."""
+    calls, by_request, carried, unowned = {}, {}, {}, 0
+    for attempt in attempts:
+        owner = owners.get(thread_of(attempt))
+        if owner is None:
+            unowned += 1
+            continue
+        key = (owner, attempt.get("request"))
+        if key not in by_request:
+            by_request[key] = dict({"model_call_id": attempt.get("request"), "response_id": None, "attempts": []}, **(describe(attempt) if describe else {}))
+            calls.setdefault(owner, []).append(by_request[key])
+        call = by_request[key]
+        call["attempts"].append(attempt.get("seq"))
+        if attempt.get("response_id"):
+            call["response_id"] = attempt["response_id"]
+            carried.setdefault((owner, attempt["response_id"]), set()).add(attempt.get("request"))
+    for owner, names in responses.items():
+        for name in names:
+            found = carried.get((owner, name), ())
+            if len(found) != 1:
+                gaps.add("model_call_reference_ambiguous" if found else "model_call_reference_unmatched", name, owner, key=name)
+    if unowned:
+        gaps.add("model_call_ownership_unavailable", "%d attempts" % unowned, key="all")
+    return calls
+
+
+# -- the document ---------------------------------------------------------------------------------------------------------
+
+
+def document(source, evidence, outcome, facts):
+    """The whole document as plain values, for small runs and tests; `chunks` writes the same without holding it."""
+    return json.loads(b"".join(chunks(source, evidence, outcome, facts)).decode("utf-8"))
+
+
+def chunks(source, evidence, outcome, facts):
+    """Pieces of the document as UTF-8 JSON.  source: the harness; evidence: what a reader's `collect` returned, gaps of the
+    other parts added; outcome: what outcome.classify said; facts: {"ending", "main_status", "resources", "started_at",
+    "ended_at", "receipt"} of the run, any of them missing."""
+    yield b'{"source":' + strict(source) + b',"records":['
+    separator = b""
+    for record in records(evidence, outcome, facts):
+        conversation = record.get("conversation")
+        if isinstance(conversation, Conversation):
+            yield separator + strict({name: value for name, value in record.items() if name != "conversation"})[:-1] + b',"conversation":['
+            comma = b""
+            for item in conversation.encoded():
+                yield comma + item
+                comma = b","
+            yield b"]}"
+        else:
+            yield separator + strict(record)
+        separator = b",\n"
+    yield b'],"gaps":' + strict(list(evidence["gaps"]) + run_gaps(outcome)) + b"}"
+
+
+def records(evidence, outcome, facts):
+    for record in evidence["records"]:
+        if record["kind"] == "agent_invocation" and record["parent_invocation_id"] is None:
+            status = INVOCATION_STATUS.get(outcome["status"], "unknown")
+            record = dict(record, status=status, error_type=None if status == "completed" else outcome["kind"])
+        yield record
+    yield sandbox(outcome, facts)
+
+
+def sandbox(outcome, facts):
+    """The run as a sandbox saw it: outcome, exit code, time, memory."""
+    resources = facts.get("resources") or {}
+    started, ended = facts.get("started_at"), facts.get("ended_at")
+    fallback = "unknown" if outcome["status"] == "not_run" else "completed" if outcome["kind"] == "completed" else "failed"
+    return {
+        "kind": "sandbox",
+        "role": "agent",
+        "outcome": SANDBOX_OUTCOMES.get(outcome["kind"], fallback),
+        "exit_code": facts.get("main_status"),
+        "wall_time_s": max(0.0, ended - started) if started is not None and ended is not None else resources.get("wall_time_s"),
+        "cpu_time_s": resources.get("cpu_time_s"),
+        "peak_memory_mib": resources.get("peak_memory_mib"),
+        "error_type": None if outcome["kind"] == "completed" else outcome["kind"],
+    }
+
+
+def run_gaps(outcome):
+    return [gap("harness_not_run", outcome["message"])] if outcome["status"] == "not_run" else []
