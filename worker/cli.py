@@ -7,7 +7,7 @@ import sys
 # The word -> the module whose `main(arguments)` returns the exit code, and its usage.
 COMMANDS = {
     "run": ("worker.sandbox_runner", "run INPUT.json | run -"),
-    "stop": ("worker.control", "stop DIR"),
+    "stop": ("worker.stopping", "stop DIR"),
     "status": ("worker.host.status", "status DIR [--follow] [--json]"),
     "verify": ("worker.host.verify", "verify OUT [--nonce N] [--manifest FILE] [--seal-key-file FILE]"),
     "show": ("worker.host.show", "show OUT"),

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def open_live(session: "Session", name: str, cap: "int | None" = None) -> EvidenceFile:
-    """A file that grows while the agent runs; enters the manifest by `close_live`."""
-    file = EvidenceFile(session.fd, name, Redactor(session.secrets), cap)
+def open_live(session: "Session", name: str) -> EvidenceFile:
+    """A file that grows while the agent runs; enters the manifest by `close_live`. Who writes blanks the secrets."""
+    file = EvidenceFile(session.fd, name)
     session.open_files.append(file)
     return file
 

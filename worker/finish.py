@@ -12,62 +12,58 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 
-from worker import cli, documents, manifest, observations, outcome, policy, result, session as names
+from transport.sandbox_transport import Redactor
+from worker import documents, manifest, observations, outcome, policy, result
+from worker import session as names
 from worker.capture import Capture
-from worker.control import listen
-from worker.resources import Resources
+from worker.control import Control
+from worker.gaps import gap
+from worker.launch import MARKER
+from worker.resources import Resources, disk_is_full
 from worker.tree import clean_up
-from worker.seal import seal
-from worker.watch import Ending, watch
-from transport.sandbox_transport import Redactor, fold_attempts
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import ModuleType
-    from typing import Any
-    from worker.sandbox_runner import Run
-    from worker.session import Session
+from worker.watch import Ending, drain, watch
 
 
-def finish(run: "Run") -> int:
-    """The worker's second half.  Returns the exit code of DESIGN 5."""
-    reader = reader_of(run.harness)
-    live = reader.Live()
-    resources = Resources()
-    capture = open_capture(run, live)
+def finish(run):
+    """The worker's second half. Returns the exit code of DESIGN 5."""
+    live = reader_of(run.harness).Live()
+    resources, capture = Resources(), open_capture(run, live)
+    control = Control(run.session.sockets, run.agent.pid, run.job["grace"] + 2 * run.job["cleanup_timeout"])
     announce_start(run)
-    with listen(run.session) as control:
-        ending = Ending() if run.launch_error else watch(run, capture, live, control)
-        receipt = clean_up(run.job["cleanup_timeout"])
+    ending = Ending()
+    if not run.launch_error:
+        ending = watch(run.agent, capture, run.job, run.link, run.session.clock.now, run.transport, control, live,
+                       run.harness.STOP_SIGNAL)
+    marker = ("%s=%s" % (MARKER, run.job["invocation_id"])).encode()
+    receipt = clean_up(run.job["cleanup_timeout"], run.link.wakeup, run.agent, run.link, marker)
+    drain(run.agent, capture)
     capture.close()
     wire = close_transport(run)
-    facts = facts_of(run, reader, ending, receipt, wire, live, capture)
-    facts["resources"] = resources.measure()
-    return conclude(run, reader, facts)
+    control.close()
+    return conclude(run, facts_of(run, ending, receipt, wire, live, capture, resources))
 
 
-def reader_of(harness: "ModuleType") -> "ModuleType":
+def reader_of(harness):
     __import__(harness.READER)
     return sys.modules[harness.READER]
 
 
-def open_capture(run: "Run", live: "Any") -> Capture:
-    session, limits = run.session, run.job["limits"]
+def open_capture(run, live):
+    session = run.session
     return Capture(documents.open_live(session, names.EVENTS), documents.open_live(session, names.STDERR),
-                   session.clock.now, live.feed, limits, Redactor(session.secrets))
+                   session.clock.now, live.feed, run.job["limits"], Redactor(session.secrets), session.fd)
 
 
-def announce_start(run: "Run") -> None:
-    """launch.json and the first line on stdout: the host knows now that the agent runs (or could not be started)."""
+def announce_start(run):
+    """launch.json and the first line on stdout: the host knows now that the agent runs, or could not be started."""
     document = result.launch(run)
     documents.write_json(run.session, names.LAUNCH, document)
     say(dict(run.session.identity, event="launch_failed" if run.launch_error else "started",
              pid=document["pid"], directory=run.session.path))
 
 
-def say(line: "dict[str, Any]") -> None:
+def say(line):
     """One JSON line on stdout; a closed stdout does not stop a run (DESIGN 6)."""
     text = documents.strict_json(line) + b"\n"
     try:
@@ -77,27 +73,30 @@ def say(line: "dict[str, Any]") -> None:
         pass
 
 
-def close_transport(run: "Run") -> "dict[str, Any] | None":
+def close_transport(run):
+    """The wire's summary, with what was open when the run ended: that decides (DESIGN 9), not that we then closed it."""
     if run.transport is None:
         return None
-    wire = run.transport.summary()  # before the streams are broken: what is still open decides (DESIGN 9)
+    main = run.transport.summary()["main"]
     run.transport.stop()
-    wire = dict(run.transport.summary(), main=wire["main"]) if wire["main"].get("open") else run.transport.summary()
     run.session.files.update(run.transport.files())
-    return wire
+    wire = run.transport.summary()
+    return dict(wire, main=main) if main.get("open") else wire
 
 
-def facts_of(run: "Run", reader: "ModuleType", ending: "Ending", receipt: "dict[str, Any]",
-             wire: "dict[str, Any] | None", live: "Any", capture: Capture) -> "dict[str, Any]":
+def facts_of(run, ending, receipt, wire, live, capture, resources):
     """Everything that the ending is made of, as one dict."""
+    used = resources.measure()
+    used["kernel"]["disk_full"] = disk_is_full(run.session.open_files, run.session.fd)
     return {
-        "ending": ending.as_dict(), "receipt": receipt, "wire": wire, "live": live, "capture_gaps": capture.gaps,
-        "launch_error": result.launch_error(run),
-        "main_status": run.agent.status if run.agent else None, "worker_error": None,
+        "ending": ending.as_dict(), "receipt": receipt, "wire": wire, "live": live, "resources": used,
+        "capture_gaps": [gap(found["code"], found["detail"], None, found["file"], found["offset"], found["count"])
+                         for found in capture.gaps],
+        "launch_error": result.launch_error(run), "main_status": run.agent.status, "worker_error": None,
         "output_seen": capture.seen, "ended_at": run.session.clock.now()}
 
 
-def conclude(run: "Run", reader: "ModuleType", facts: "dict[str, Any]") -> int:
+def conclude(run, facts):
     """Collect, classify, write.  Returns the exit code of DESIGN 5."""
     session, job = run.session, run.job
     documents.free_reserve(session)
@@ -105,7 +104,7 @@ def conclude(run: "Run", reader: "ModuleType", facts: "dict[str, Any]") -> int:
     tampered = manifest.check_live(session)
     manifest.restore_prompt(session, job["prompt"])
     documents.write_json(session, names.CLEANUP, result.receipt(run, facts))
-    evidence = collect(run, reader, facts)
+    evidence = collect(run, facts)
     evidence["gaps"] += facts["capture_gaps"] + manifest.gaps(session, tampered)
     result.choose_usage(evidence, facts)
     decided = outcome.classify(result.outcome_facts(run, evidence, facts))
@@ -126,12 +125,12 @@ def conclude(run: "Run", reader: "ModuleType", facts: "dict[str, Any]") -> int:
     return policy.exit_code(decided, disposition, facts["receipt"]["cleanup_confirmed"])
 
 
-def collect(run: "Run", reader: "ModuleType", facts: "dict[str, Any]") -> "dict[str, Any]":
+def collect(run, facts):
     """The harness's transcript as records and gaps, its files copied to native/.  A failure of ours is a gap, not an end."""
     session = run.session
     native = session.make_directory(names.NATIVE)
     try:
-        return reader.collect({
+        return reader_of(run.harness).collect({
             "state": run.launch.get("state"), "env": run.job["env"], "native_dirfd": native, "dirfd": session.fd,
             "wire": facts["wire"], "live": facts["live"], "started_at": run.started_at, "ended_at": facts["ended_at"],
             "invocation_id": run.job["invocation_id"], "redactor": Redactor(session.secrets),

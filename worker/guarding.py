@@ -19,7 +19,7 @@ def guard_run(run):
 
 def after_worker_death(run, info):
     """The same ending as the worker's, from what is on disk. info: see guard.guard; gains the worker's last words."""
-    from worker.finish import conclude, reader_of
+    from worker.finish import conclude
     from worker.salvage import facts_from_disk
 
     os.set_blocking(run.complaint_in, False)
@@ -27,4 +27,4 @@ def after_worker_death(run, info):
         info["complaint"] = os.read(run.complaint_in, 4096).decode("utf-8", "replace")
     except OSError:
         info["complaint"] = ""
-    return conclude(run, reader_of(run.harness), facts_from_disk(run, info))
+    return conclude(run, facts_from_disk(run, info))

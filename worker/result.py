@@ -62,13 +62,13 @@ def receipt(run: "Run", facts: "dict[str, Any]") -> "dict[str, Any]":
 
 def outcome_facts(run: "Run", evidence: "dict[str, Any]", facts: "dict[str, Any]") -> "dict[str, Any]":
     """What outcome.classify looks at."""
-    live, resources = facts["live"], facts.get("resources") or {}
+    live = facts["live"]
     return {
         "worker_error": facts["worker_error"], "launch_error": facts["launch_error"], "ending": facts["ending"],
         "main_status": facts["main_status"], "wire": facts["wire"], "model_given": run.job["model"] is not None,
-        "live": {"terminal": live.terminal, "message": live.message},
+        "live": {"terminal": live.terminal, "message": live.message, "limit": getattr(live, "limit", None)},
         "transcript": {"terminal": evidence.get("terminal"), "error_text": evidence.get("error_text")},
-        "kernel": {name: bool(resources.get(name)) for name in ("oom", "pids", "disk_full")},
+        "kernel": (facts.get("resources") or {}).get("kernel") or {}, "started": run.launch_error is None,
         "harness": run.harness.NAME, "exit_zero_is_success": run.harness.EXIT_ZERO_IS_SUCCESS,
         "timeout_s": run.job["timeout"], "output_seen": facts["output_seen"],
         "error_table": getattr(sys.modules[run.harness.READER], "ERRORS", ()), "final_message": evidence.get("final_message")}
