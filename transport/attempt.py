@@ -1,0 +1,317 @@
+"""One HTTP exchange with the upstream for a request: send, hold, forward, record.
+
+Rules of this file
+- One attempt, one record, whatever happens: `run` writes it on every way out.
+- Until something is `released`, the client has seen nothing and the attempt may be retried. What is held lies in an
+  Answer. `hold: first_event` releases at the first content event of a stream or the first byte of anything else;
+  `hold: answer` at the end of a model answer. An error (by status, or in a stream before content) is held to its end, as
+  far as HOLD_SECONDS and HOLD_BYTES go, so that it can be judged, retried, or passed on whole.
+- Bytes go to the client before they are read for the record and before they are written to disk.
+"""
+from __future__ import annotations
+
+from transport import http1
+from transport.answer import Answer, ends_connection, head_bytes
+from transport.attempts import kept_headers
+from transport.dialects import Reader
+from transport.errors import SpoolFull, Stopped, UpstreamFailed, from_os_error
+from transport.provider_errors import classify
+from transport.retry import asked_delay
+from transport.spool import Spool
+from transport.upstream import READ
+from transport.waits import monotonic
+
+HOLD_SECONDS = 5.0
+HOLD_BYTES = 1024 * 1024
+STALE = ("reset", "eof")
+
+
+class HoldOver(Exception):
+    """The time for holding back is over."""
+
+
+class Attempt:
+    __slots__ = ("engine", "client", "request", "record", "link", "head", "body", "reader", "answer", "released", "error",
+                 "failure", "clean", "hold_answer", "hold_until", "sent_at", "open", "response_file", "request_file", "pairs",
+                 "keep_alive", "stream_failed", "would_retry")
+
+    def __init__(self, engine, client, request, number, open_entry, would_retry):
+        self.engine, self.client, self.request = engine, client, request
+        self.record, self.open = engine.new_record(request, number), open_entry
+        self.link = self.head = self.body = self.reader = self.answer = self.error = self.failure = None
+        self.released = self.clean = self.stream_failed = False
+        self.hold_answer = engine.retry["hold"] == "answer" and request.dialect is not None
+        self.hold_until = self.sent_at = None
+        self.response_file = self.request_file = None
+        self.pairs, self.keep_alive, self.would_retry = [], request.head.keeps_alive(), would_retry
+        engine.opened(self)
+
+    # -- the exchange ----------------------------------------------------------------------------------------------
+    def exchange(self, fresh):
+        """To the end of the answer, or to the failure in `error`. ClientLeft and Stopped pass through."""
+        phase = "head"
+        try:
+            self._send(fresh)
+            self._read_head()
+            phase = "body"
+            self._read_body()
+            self.clean = True
+        except UpstreamFailed as error:
+            self.error = error
+        except http1.Malformed as error:
+            rule = "head_too_large" if error.status == 431 else "bad_framing"
+            self.error = UpstreamFailed(phase, rule, error.message, "unexpected_response")
+        except OSError as error:
+            self.error = from_os_error(phase, error)
+        finally:
+            self._part_with_link()
+
+    def _send(self, fresh):
+        engine, request, record = self.engine, self.request, self.record
+        watch = self.client.watch
+        self.link = link = engine.upstream.take(watch, fresh)
+        record["reused_connection"] = link.reused
+        self._state("sent")
+        record["sent_at"], self.sent_at = engine.now(), monotonic()
+        link.send(engine.outgoing.head(request), request.spool.pieces(), watch)
+        engine.face.last_activity = monotonic()
+        if request.first_seq is None:
+            request.first_seq = record["seq"]
+            self.request_file = engine.bodies.open(record["seq"], "request")
+            if self.request_file:
+                for piece in request.spool.pieces():
+                    self.request_file.write(piece)
+
+    def _read_head(self):
+        engine, record = self.engine, self.record
+        self.head = head = self.link.read_head(self.client.watch, self._timeouts)
+        engine.face.last_activity = now = monotonic()
+        record["first_byte_at"], record["status"] = engine.now(), head.first[1]
+        self.pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers]
+        record["response_headers"] = kept_headers(self.pairs)
+        record["retry_after"] = record["response_headers"].get("retry-after")
+        self._state("streaming")
+        location = head.get(b"location")
+        if 300 <= head.first[1] < 400 and location is not None and not engine.route.same_origin(location.decode("latin-1")):
+            raise UpstreamFailed("head", "redirect_refused", location.decode("latin-1")[:200], "unexpected_response",
+                                 rule="redirect_refused")
+        self.body = http1.response_body(head, self.request.method)
+        self.reader = Reader(self.request.dialect, _latin(head.get(b"content-type")), _latin(head.get(b"content-encoding")))
+        self.answer = Answer(head, self.body.framing, Spool(engine.dirfd))
+        if not self.hold_answer or head.first[1] >= 400:
+            self.hold_until = now + HOLD_SECONDS
+        self.response_file = engine.bodies.open(record["seq"], "response") if not self.body.done else None
+
+    def _read_body(self):
+        body, link, watch = self.body, self.link, self.client.watch
+        eager = False
+        while not body.done:
+            until, on_timeout = self._timeouts("idle")
+            try:
+                data = link.read(watch, until, on_timeout, eager)
+            except HoldOver:
+                self._hold_is_over()
+                continue
+            if not data:
+                if body.eof():
+                    return
+                raise UpstreamFailed("body", "truncated", self._how_truncated(), "stream_interrupted")
+            eager = len(data) == READ
+            self._take(body.feed(data), body.wire)
+
+    def _take(self, piece, wire):
+        record, reader = self.record, self.reader
+        if self.released:
+            self.client.send(piece if self.client.http10 else wire)
+            reader.feed(piece)
+        else:
+            reader.feed(piece)
+            self._hold(wire)
+        record["response_bytes"] += len(piece)
+        if self.response_file:
+            self.response_file.write(piece)
+        self.engine.face.last_activity = now = monotonic()
+        if self.open is not None:
+            self.open.byte_at = now
+
+    # -- holding -----------------------------------------------------------------------------------------------------
+    def _hold(self, wire):
+        try:
+            self.answer.body.write(wire)
+        except SpoolFull:  # no room to hold: pass on what there is, and then the rest
+            self.release()
+            self.client.send(wire)
+            return
+        if self._is_error():
+            if self.hold_until is None:
+                self.hold_until = monotonic() + HOLD_SECONDS
+            if self.answer.body.size > HOLD_BYTES:
+                self._hold_is_over()
+        elif not self.hold_answer and self._has_content():
+            self.release()
+
+    def _is_error(self):
+        return self.head.first[1] >= 400 or self.reader.error is not None
+
+    def _has_content(self):
+        reader = self.reader
+        if reader.content_seen or reader.not_decoded or reader.dialect is None:
+            return True
+        kind = (self.head.get(b"content-type") or b"").lower()
+        return not reader.is_stream and not kind.startswith(b"text/event-stream") and self.answer.body.size > 0
+
+    def _hold_is_over(self):
+        """An error that does not end is judged by what is there: leave it for another try, or pass it on."""
+        self.hold_until = None
+        if self._is_error() and self.would_retry(self):
+            raise UpstreamFailed("body", "hold_over", "an error answer that did not end in time", self.judge(False))
+        self.release()
+
+    def release(self):
+        """The client gets the head and what was held; from here on there is no other try."""
+        if self.released:
+            return
+        self.released, client = True, self.client
+        framing = self.body.framing
+        close = ends_connection(framing, client.http10, self.keep_alive)
+        block = head_bytes(self.head, framing, client.http10, close)
+        unchunk = http1.Chunked() if framing == "chunked" and client.http10 else None
+        for piece in self.answer.body.pieces():
+            block += unchunk.feed(piece) if unchunk else piece
+            if len(block) > READ:
+                client.send(block)
+                block = b""
+        if block:
+            client.send(block)
+        self.answer.body.close()
+        self.answer = None
+
+    def finish_release(self):
+        """The end of a released answer. -> may the client's connection go on?"""
+        client, framing = self.client, self.body.framing
+        whole = self.clean and not (self.stream_failed and framing == "chunked")
+        if not whole:
+            client.abort(reset=framing == "close" or client.http10)
+            return False
+        if self.body.tail and not client.http10:
+            client.send(self.body.tail)
+        return not ends_connection(framing, client.http10, self.keep_alive)
+
+    # -- deadlines ---------------------------------------------------------------------------------------------------
+    def _timeouts(self, kind):
+        """-> (until, what to raise then) for the next read: the nearest of the deadlines that apply."""
+        settings, until, cause = self.engine.settings, None, None
+        seconds = settings.get("first_byte_timeout" if kind == "first_byte" else "idle_timeout")
+        if seconds:
+            until = (self.sent_at if kind == "first_byte" else monotonic()) + seconds
+            cause = kind + "_timeout"
+        if not self.released:
+            timer = self.engine.client_deadline(self.request)
+            if timer is not None and (until is None or timer < until):
+                until, cause = timer, "client_timer"
+            if self.hold_until is not None and (until is None or self.hold_until < until):
+                return self.hold_until, HoldOver
+        if until is None:
+            return None, None
+        phase = "head" if self.head is None else "body"
+        return until, lambda: UpstreamFailed(phase, cause, "no byte in time (%s)" % cause, "model_timeout")
+
+    # -- what it was -------------------------------------------------------------------------------------------------
+    def judge(self, finished=True):
+        """The failure kind of the answer as received (None: it is good). Sets the record's fields once finished."""
+        record, reader, status = self.record, self.reader, self.record["status"]
+        if reader is None:
+            return self.error.failure if self.error else None
+        if finished:
+            reader.finish(self.clean)
+            self._copy_reader()
+        delay = asked_delay(self.pairs, reader.retry_delay, self.engine.now())[0]
+        kind = classify(status, reader.error, record["response_headers"].get("content-type"), reader.excerpt, delay)
+        if status >= 400 or reader.error is not None:
+            return kind or "unexpected_response"
+        if self.error is not None:
+            return self.error.failure
+        if status >= 300:
+            return "unexpected_response"
+        if not finished or self.request.dialect is None or reader.complete or reader.not_decoded:
+            return None
+        if reader.is_stream:
+            self.stream_failed = True
+            self.error = UpstreamFailed("body", "no_terminal", "the stream ended without its terminal event", "stream_interrupted")
+            return "stream_interrupted"
+        return kind or "unexpected_response"
+
+    def _copy_reader(self):
+        record, reader = self.record, self.reader
+        record.update(events=reader.events, terminal=reader.terminal, finish=reader.finish_reason,
+                      response_id=reader.response_id, usage=reader.usage, usage_raw=reader.usage_raw,
+                      not_decoded=reader.not_decoded)
+        if reader.model and not record["model"]:
+            record["model"] = reader.model
+        if reader.error is not None:
+            record["stream_error" if record["status"] < 400 else "provider_error"] = reader.error
+            record["provider_error"] = dict(reader.error)
+        if (reader.excerpt or record["status"] >= 400) and record["provider_error"] is None and reader.excerpt:
+            record["provider_error"] = {"code": None, "type": None, "message": None, "excerpt": reader.excerpt}
+
+    def _how_truncated(self):
+        if isinstance(self.body, http1.Sized):
+            got = self.body.length - self.body.left
+            return "Content-Length %d, got %d bytes" % (self.body.length, got)
+        return "the connection ended inside a chunked body"
+
+    def is_stale(self):
+        """A reused connection that the server had closed: no byte of an answer, no blame."""
+        return (self.error is not None and self.link is not None and self.link.reused and not self.link.got_byte
+                and self.error.phase in ("send", "head") and self.error.kind in STALE)
+
+    def unanswered(self):
+        return bool(self.error is not None and self.link is not None and self.link.sent_all and not self.link.got_byte)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+    def close(self, failed):
+        """Write the record and close the files. Called once on every way out; a stop may have been first."""
+        request, record = self.request, self.record
+        request.describe()
+        record["model"], record["main"] = request.model or record["model"], request.main
+        names = []
+        for file in (self.request_file, self.response_file):
+            if file:
+                file.end(failed)
+                names.append("bodies/" + file.name)
+        record["bodies"] = names or None
+        self.engine.closed(record)
+
+    def shut_down(self):
+        """Called by another thread at the end of the run, when the handler did not come back in time."""
+        self.engine.closed(dict(self.record, error=Stopped().as_record(), decision="gave_up", rule="shutdown"))
+
+    def left(self, reason):
+        """The client left or the run stops: what was read so far goes into the record."""
+        if self.reader is not None:
+            self.reader.finish(False)
+            self._copy_reader()
+        self.record["error"] = reason.as_record()
+        self.record["decision"] = "forwarded" if self.released else "gave_up"
+        self.record["rule"] = "shutdown" if isinstance(reason, Stopped) else "client_left"
+
+    def _part_with_link(self):
+        link, body = self.link, self.body
+        if link is None:
+            return
+        good = (self.clean and body is not None and body.done and body.framing != "close" and not body.excess and not link.data
+                and link.reusable and link.sent_all and self.head.keeps_alive())
+        if good:
+            self.engine.upstream.give_back(link, self.client.watch)
+        else:
+            link.close(self.client.watch)
+
+    def _state(self, state):
+        if self.open is not None:
+            self.open.state, self.open.attempt, self.open.byte_at = state, self.record["attempt"], monotonic()
+            if state == "sent":
+                self.open.since = self.engine.now()
+
+
+def _latin(value):
+    return value.decode("latin-1") if value is not None else None

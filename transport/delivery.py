@@ -1,0 +1,214 @@
+"""One request of a client, from its complete arrival to its answer: latch, attempts, waits, and the last word.
+
+The story of `deliver`:
+  1. at a limit: a refusal. Latched: the last real answer at once.
+  2. a wait that is open for the same fingerprint is joined.
+  3. attempts, until one is forwarded or given up; a stale reused connection is replayed once without counting.
+  4. on giving up: what was held of a broken answer, else the last real answer unchanged, else a refusal of ours.
+The client's departure and the end of the run come as exceptions out of any wait; the record is written on the way out.
+"""
+from __future__ import annotations
+
+from transport.attempt import Attempt
+from transport.decisions import decide
+from transport.errors import ClientLeft, Stopped
+from transport.latch import fingerprint
+from transport.provider_errors import refuses_retry
+from transport.refusals import refusal
+from transport.retry import server_refuses_retry, wait_for
+from transport.waits import monotonic
+
+
+class Delivery:
+    __slots__ = ("engine", "client", "request", "entry", "open", "keep_alive")
+
+    def __init__(self, engine, client, request):
+        self.engine, self.client, self.request = engine, client, request
+        self.keep_alive = request.head.keeps_alive()
+        self.entry = self.open = None
+
+    def deliver(self):
+        """-> may the client's connection go on?"""
+        engine, request = self.engine, self.request
+        request.fingerprint = fingerprint(request.method, request.target, request.sha256)
+        refused = engine.admit(request)
+        if refused:
+            return self.refuse(*refused)
+        failure = None
+        try:
+            self.open = engine.opened_main(request)
+            with engine.lock:
+                self.entry = engine.latch.enter(request.fingerprint)
+                rule = engine.latch.latched(self.entry, monotonic()) if request.dialect else None
+            if rule:
+                failure = self.entry.failure
+                return self._latched(rule)
+            self._join_wait()
+            go_on, failure = self._attempts()
+            return go_on
+        finally:
+            engine.request_ended(request, failure)
+
+    def refuse(self, rule, detail=""):
+        """An answer of ours before anything was sent upstream; one record."""
+        engine, request = self.engine, self.request
+        close = not self.keep_alive
+        status, block, message = refusal(rule, request.dialect, detail, close, request.method == "HEAD")
+        engine.record_refusal(request, rule, status, message)
+        self.client.send(block)
+        return not close
+
+    # -- attempts --------------------------------------------------------------------------------------------------
+    def _attempts(self):
+        fresh = False
+        while True:
+            attempt = Attempt(self.engine, self.client, self.request, self.entry.failures + 1, self.open, self._would_retry)
+            failed = True
+            try:
+                decision = self._one(attempt, fresh)
+                failed = attempt.failure is not None
+                if decision == "stale_connection":
+                    fresh = True
+                    continue
+                if decision == "retried":
+                    fresh = False
+                else:
+                    return self._answer(attempt, decision), attempt.failure
+            except (ClientLeft, Stopped) as reason:
+                attempt.left(reason)
+                raise
+            except BaseException as error:
+                attempt.record["error"] = {"phase": "handler", "kind": type(error).__name__, "message": str(error)[:500]}
+                attempt.record["decision"], attempt.record["rule"] = "gave_up", "handler"
+                raise
+            finally:
+                attempt.close(failed)
+                if self.open is not None:
+                    self.open.last_record = attempt.record
+            self._sleep(attempt.record["wait"]["seconds"])
+
+    def _one(self, attempt, fresh):
+        """Exchange, judge, decide. -> decision"""
+        record, entry = attempt.record, self.entry
+        attempt.exchange(fresh)
+        if not fresh and attempt.is_stale():
+            record["error"], record["failure"] = attempt.error.as_record(), None
+            record["decision"], record["rule"] = "stale_connection", "replayed_once"
+            return "stale_connection"
+        attempt.failure = record["failure"] = attempt.judge()
+        if attempt.error is not None:
+            record["error"] = attempt.error.as_record()
+        if attempt.failure is None:
+            record["decision"], record["rule"] = "forwarded", "success"
+            return "forwarded"
+        record["ambiguous"] = attempt.unanswered()
+        decision, record["rule"] = self._decide(attempt, attempt.failure)
+        record["decision"] = decision
+        with self.engine.lock:
+            entry.failures += 1
+            entry.failure = attempt.failure
+            entry.ambiguous += record["ambiguous"]
+            self._latch(attempt, decision)
+        return decision
+
+    def _decide(self, attempt, failure):
+        """-> (decision, rule); sets the record's wait where one was in question."""
+        engine, record, retry, error = self.engine, attempt.record, self.engine.retry, attempt.error
+        with engine.lock:
+            number = self.entry.failures + 1
+        delay = attempt.reader.retry_delay if attempt.reader is not None else None
+        wait = wait_for(attempt.pairs, delay, number, retry["base"], retry["cap"], engine.now(), engine.random)
+        verdict, rule = decide({
+            "status": record["status"], "kind": failure, "phase": error and error.phase, "failure": error and error.kind,
+            "held": not attempt.released, "truncated": attempt.stream_failed, "sent": attempt.unanswered(),
+            "stream_error": attempt.reader is not None and attempt.reader.error is not None and (record["status"] or 0) < 400,
+            "ambiguous_so_far": self.entry.ambiguous, "ambiguous_replays": retry["ambiguous_replays"],
+            "refused_by_server": server_refuses_retry(attempt.pairs), "attempt": number,
+            "max_attempts": retry["max_attempts"], "wait": wait["seconds"], "max_wait": retry["max_wait"],
+            "budget_left": engine.budget_left(), "time_left": engine.time_left(self.request), "statuses": retry["statuses"]})
+        record["wait"] = wait if verdict != "final" else None
+        answered = attempt.answer is not None or attempt.released
+        return {"retry": "retried", "give_up": "gave_up", "final": "forwarded" if answered else "gave_up"}[verdict], rule
+
+    def _would_retry(self, attempt):
+        """Asked for an error answer that does not end: is it worth dropping?"""
+        return self._decide(attempt, attempt.judge(False))[0] == "retried"
+
+    def _latch(self, attempt, decision):
+        """What the entry learns from a failed attempt. Called with the lock held."""
+        entry, reader, answer = self.entry, attempt.reader, attempt.answer
+        if answer is not None and attempt.clean:
+            entry.keep(answer)
+        if decision == "retried":
+            return
+        readable = reader is not None and reader.error is not None and not reader.html and not reader.not_decoded
+        if readable and refuses_retry(attempt.failure) and entry.answer is answer and answer is not None:
+            entry.rule = "cannot_heal"
+        wait = attempt.record["wait"]
+        if decision == "gave_up" and wait and wait["source"] != "backoff":
+            entry.until = monotonic() + wait["seconds"]
+
+    # -- the last word -----------------------------------------------------------------------------------------------
+    def _answer(self, attempt, decision):
+        """-> may the client's connection go on?"""
+        engine, request = self.engine, self.request
+        if attempt.failure is None:
+            with engine.lock:
+                engine.latch.succeeded(request.fingerprint)
+        if attempt.failure is None and not attempt.released:
+            attempt.answer.complete, attempt.answer.tail = True, attempt.body.tail
+        if attempt.released:
+            return attempt.finish_release()
+        held = attempt.answer
+        if held is None:
+            return self._last_real_answer(attempt.error)
+        held.complete = attempt.clean and not (attempt.stream_failed and held.framing == "chunked")
+        held.tail = attempt.body.tail
+        go_on = held.deliver(self.client, self.keep_alive)
+        if self.entry.answer is not held:
+            held.body.close()
+        return go_on
+
+    def _last_real_answer(self, error):
+        answer = self.entry.answer
+        if answer is not None:
+            return answer.deliver(self.client, self.keep_alive)
+        self.entry.detail = error.message if error else ""
+        self.entry.refusal = error.rule if error else "no_answer"
+        return self._no_answer()
+
+    def _no_answer(self):
+        close = not self.keep_alive
+        rule, detail = self.entry.refusal or "no_answer", self.entry.detail
+        self.client.send(refusal(rule, self.request.dialect, detail, close, self.request.method == "HEAD")[1])
+        return not close
+
+    def _latched(self, rule):
+        engine, entry = self.engine, self.entry
+        record = engine.new_record(self.request, entry.failures)
+        self.request.describe()
+        record.update(decision="latched", rule=rule, failure=entry.failure, model=self.request.model,
+                      status=entry.answer.status if entry.answer else 502)
+        engine.closed(record, opened=False)
+        if entry.answer is not None:
+            return entry.answer.deliver(self.client, self.keep_alive)
+        return self._no_answer()
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+    def _join_wait(self):
+        until = self.entry.wait_until
+        if until is not None and until > monotonic():
+            self._sleep(until - monotonic())
+
+    def _sleep(self, seconds):
+        """Ends early only by ClientLeft or Stopped."""
+        engine, until = self.engine, monotonic() + seconds
+        self.entry.wait_until = until
+        if self.open is not None:
+            self.open.state = "waiting"
+        engine.wait_begins()
+        try:
+            self.client.watch.wait(until=until)
+        finally:
+            engine.wait_ends()
+        self.entry.wait_until = None

@@ -1,0 +1,238 @@
+"""What all connections of one proxy share: the upstream, the latch, the records, the limits, the time that is left.
+
+Loaded after the agent was launched. Every method may be called from any handler thread; state is guarded by one lock,
+which is never held while something is read, sent or waited for.
+"""
+from __future__ import annotations
+
+import errno
+import os
+import random
+import socket
+import threading
+import time
+
+from transport.ambient import way_from
+from transport.attempts import Book, new_record
+from transport.errors import UpstreamFailed
+from transport.exchange import serve
+from transport.latch import Latch
+from transport.outgoing import Outgoing
+from transport.recording import Bodies
+from transport.redact import Redactor
+from transport.refusals import refusal
+from transport.request import Conversation
+from transport.routes import Route
+from transport.upstream import Upstream
+from transport.waits import monotonic
+
+GIVE_UP_BEFORE = 5.0  # seconds before the CLI's own timer (DESIGN 11)
+DEFAULT_RETRY = {"max_attempts": 6, "max_wait": 120.0, "budget": 900.0, "base": 1.0, "cap": 60.0, "ambiguous_replays": 1,
+                 "hold": "first_event", "statuses": None}
+
+
+class Engine:
+    def __init__(self, settings, face):
+        self.face, self.now, self.random = face, settings["now"], random.random
+        self.settings, self.stop_fd, self.dirfd = settings, face.stop_fd, settings["dirfd"]
+        self.retry = dict(DEFAULT_RETRY, **{k: v for k, v in (settings.get("retry") or {}).items() if v is not None})
+        self.limits = settings.get("limits") or {}
+        self.token, self.api = face.token, settings.get("api")
+        socket_path = settings.get("socket")
+        self.route = Route(settings.get("base_url") or "http://localhost", self.api, settings.get("query"))
+        way = way_from(os.environ, self.route) if settings.get("use_proxy") and not socket_path else None
+        key = settings.get("key")
+        self.outgoing = Outgoing(self.route, key, settings.get("auth"), settings.get("headers"),
+                                 absolute=bool(way) and self.route.scheme == "http",
+                                 proxy_headers=way.headers if way and self.route.scheme == "http" else ())
+        ca_file = settings.get("ca_file") or os.environ.get("SSL_CERT_FILE") or None
+        self.upstream = Upstream(self.route, socket_path, ca_file, way)
+        secrets = list(settings.get("secrets") or ()) + [s.encode() for s in (self.token, key) if s]
+        self.redactor = Redactor(secrets)
+        self.book = Book(face.attempts_file, self.redactor)
+        self.bodies = Bodies(settings.get("bodies") or "all", face.bodies_fd, self.redactor, self.limits.get("body_bytes"))
+        self.latch, self.lock = Latch(self.retry["max_attempts"]), threading.Lock()
+        self.conversation = Conversation([name.lower().encode() for name in settings.get("main_headers") or ()])
+        self.identity_headers = [name.lower().encode() for name in settings.get("identity_headers") or ()]
+        self._requests, self._counts, self._open = 0, {True: 0, False: 0}, {}
+        self._waits, self._waits_since, self._waited = 0, 0.0, 0.0
+        self._reserve = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)  # given up to accept one more when descriptors end
+        self._live = {}  # seq -> Attempt: what stop() has to close
+
+    # -- connections -----------------------------------------------------------------------------------------------
+    def serve(self, sock):
+        """A client's connection to its end. None: only get ready (the first request should not wait for imports)."""
+        if sock is not None:
+            return serve(self, sock, self.face)
+        try:
+            return self.upstream.prepare()
+        except UpstreamFailed:
+            return None  # the first attempt will say it, in its record
+
+    def turn_away(self, sock):
+        """No thread or descriptor for this connection: say so, record it."""
+        status, block, message = refusal("no_thread", self.api)
+        try:
+            sock.setblocking(False)
+            sock.send(block)
+            sock.close()
+        except OSError:
+            pass  # the client did not wait for it
+        self.record_refusal(None, "no_thread", status, message)
+
+    def without_descriptor(self, error, listener):
+        """accept() failed. With the reserve descriptor the connection is taken and told. False: the listener is dead."""
+        if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+            return False
+        os.close(self._reserve)
+        try:
+            self.turn_away(listener.accept()[0])
+        except OSError:
+            time.sleep(0.05)  # not even now: the backlog keeps it
+        self._reserve = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        return True
+
+    @staticmethod
+    def make_room(idle):
+        """End the connection that has been idle longest. `idle`: sockets, oldest first."""
+        for sock in list(idle):
+            idle.pop(sock, None)
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+                return True
+            except OSError:
+                continue  # closed meanwhile
+        return False
+
+    # -- requests ------------------------------------------------------------------------------------------------
+    def next_request(self):
+        with self.lock:
+            self._requests += 1
+            return self._requests
+
+    def admit(self, request):
+        """Main or auxiliary, and within the limits? -> a refusal's (rule, detail) or None."""
+        with self.lock:
+            request.main = main = self.conversation.is_main(request)
+            if request.dialect is not None:
+                self._counts[main] += 1
+            over = self._over_limit(request)
+            if main and not over:
+                self._open[request.id] = Open(request)
+        if main:
+            self.face.final_answer(self.limits and over and over[0])
+        return over
+
+    def _over_limit(self, request):
+        if request.dialect is None:
+            return None
+        share, spent = (1 if request.main else 2), self.book.summary.spent[request.main]
+        limit = self.limits.get("requests")
+        if limit and self._counts[request.main] > limit * share:
+            return "request_limit", "%d" % (limit * share)
+        for name in ("total_tokens", "output_tokens"):
+            limit = self.limits.get(name)
+            if limit and (spent[name] or 0) >= limit * share:
+                return "token_limit", "%d %s" % (limit * share, name.replace("_", " "))
+        return None
+
+    def request_ended(self, request, final_failure=None):
+        if request.main:
+            with self.lock:
+                self._open.pop(request.id, None)
+            if final_failure:
+                self.face.final_answer(final_failure)
+
+    def opened_main(self, request):
+        """Where the handler notes what an open main request is doing; None for the others."""
+        return self._open.get(request.id)
+
+    def record_refusal(self, request, rule, status, message):
+        """One record for what was answered without the upstream. `request` is None where none could be read."""
+        if request is None:
+            request = Unreadable(self.next_request())
+        record = self.new_record(request, 0)
+        record.update(decision="refused", rule=rule, status=status,
+                      error={"phase": "client", "kind": rule, "message": message[:500]})
+        self.closed(record, opened=False)
+
+    # -- attempts ------------------------------------------------------------------------------------------------
+    def new_record(self, request, attempt):
+        return new_record(self.book.next_seq(), request, attempt, self.settings.get("invocation_id"), self.now())
+
+    def opened(self, attempt):
+        with self.lock:
+            self._live[attempt.record["seq"]] = attempt
+
+    def closed(self, record, opened=True):
+        """Write a record, once: the handler and a stop may both come here."""
+        with self.lock:
+            if opened and self._live.pop(record["seq"], None) is None:
+                return
+            record["ended_at"] = max(self.now(), record["started_at"])
+        self.book.write(record)
+
+    # -- time ----------------------------------------------------------------------------------------------------
+    def time_left(self, request):
+        """Seconds until the run's deadline or shortly before the CLI's own timer; None without either."""
+        ends = [end for end in (self.settings.get("deadline"), self.client_deadline(request)) if end is not None]
+        return min(ends) - monotonic() if ends else None
+
+    def client_deadline(self, request):
+        timer = self.settings.get("client_timer")
+        return None if timer is None else request.got_at + max(timer - GIVE_UP_BEFORE, timer / 2)
+
+    def budget_left(self):
+        with self.lock:
+            open_now = monotonic() - self._waits_since if self._waits else 0.0
+            return self.retry["budget"] - self._waited - open_now
+
+    def wait_begins(self):
+        with self.lock:
+            if not self._waits:
+                self._waits_since = monotonic()
+            self._waits += 1
+
+    def wait_ends(self):
+        with self.lock:
+            self._waits -= 1
+            if not self._waits:
+                self._waited += monotonic() - self._waits_since
+
+    # -- the end -------------------------------------------------------------------------------------------------
+    def open_main(self):
+        """The main request that is open now (the latest), as `summary()` shows it."""
+        with self.lock:
+            latest = max(self._open.values(), key=lambda entry: entry.request.id, default=None)
+            return latest and latest.as_dict(self.now)
+
+    def shut_down(self):
+        """After the handlers had their grace: what is still open gets its record."""
+        with self.lock:
+            left = list(self._live.values())
+        for attempt in left:
+            attempt.shut_down()
+        self.upstream.close()
+        os.close(self._reserve)
+
+
+class Unreadable:
+    """Stands for a request whose head was none."""
+    method = target = dialect = model = user_agent = sha256 = encoding = fingerprint = None
+    main, size, identity = False, 0, {}
+
+    def __init__(self, number):
+        self.id = number
+
+
+class Open:
+    __slots__ = ("request", "attempt", "since", "state", "byte_at", "last_record")
+
+    def __init__(self, request):
+        self.request, self.attempt, self.since, self.state, self.last_record = request, 1, None, "sent", None
+        self.byte_at = monotonic()
+
+    def as_dict(self, now):
+        quiet = max(0.0, monotonic() - self.byte_at)
+        return {"request": self.request.id, "attempt": self.attempt, "since": self.since if self.since is not None else now(),
+                "idle_s": round(quiet, 3), "state": self.state, "last_record": self.last_record}

@@ -1,0 +1,62 @@
+"""What is known about requests that come again. Pure: the caller holds a lock and passes the clock.
+
+Rules of this file (DESIGN 11, "fingerprint and latch")
+- A fingerprint is method, target and SHA-256 of the body. CLIs repeat a failed call byte for byte (facts/codex.md
+  section 8), so the count of attempts belongs to the fingerprint, not to one request of the CLI; success resets it.
+- An entry is `latched` when its attempts are used up, when it failed in a way that cannot heal, or when a Retry-After
+  that was too long to wait for has not passed. A latched request is answered at once with the last real answer.
+- A repeat while a wait is open joins that wait: it sleeps until the same moment, it does not send earlier.
+- What the client abandoned itself decides nothing: neither a failure nor a success is noted for it.
+"""
+from __future__ import annotations
+
+MAX_ENTRIES = 512
+
+
+def fingerprint(method, target, sha256):
+    return "%s %s %s" % (method, target, sha256)
+
+
+class Entry:
+    __slots__ = ("failures", "ambiguous", "answer", "failure", "rule", "until", "wait_until", "refusal", "detail")
+
+    def __init__(self):
+        self.failures = 0        # attempts that failed since the last success
+        self.ambiguous = 0       # of them: sent, and no answer; each may have been a paid generation
+        self.answer = None       # the last real answer
+        self.rule = None         # why it is latched for good
+        self.until = None        # monotonic: latched until then
+        self.wait_until = None   # monotonic: a wait is open until then
+        self.failure = None      # kind of the last failure
+        self.refusal = None      # our own answer where there is no real one, and its words
+        self.detail = ""
+
+    def keep(self, answer):
+        """`answer` has a body to be closed; the older one goes."""
+        if self.answer is not None and self.answer is not answer:
+            self.answer.body.close()
+        self.answer = answer
+
+
+class Latch:
+    def __init__(self, max_attempts):
+        self.max_attempts, self._entries = max_attempts, {}
+
+    def enter(self, key):
+        entry = self._entries.pop(key, None) or Entry()
+        self._entries[key] = entry  # most recently used last
+        while len(self._entries) > MAX_ENTRIES:
+            del self._entries[next(iter(self._entries))]
+        return entry
+
+    def latched(self, entry, now):
+        """The rule by which a request is answered at once, or None."""
+        if entry.rule:
+            return entry.rule
+        if entry.until is not None and entry.until > now:
+            return "retry_after_not_passed"
+        entry.until = None
+        return "attempts_used_up" if entry.failures >= self.max_attempts else None
+
+    def succeeded(self, key):
+        self._entries.pop(key, None)

@@ -1,0 +1,244 @@
+"""Connections to the model endpoint: connect, TLS, ambient proxy, Unix socket, reuse; one request out, one head in.
+
+Rules of this file
+- Every failure is an UpstreamFailed whose phase says what was being done (resolve, connect, tls, send, head, body).
+- A connection is used again only when the last answer was read to its framed end and both sides keep it alive. A reused
+  one may have been closed by the server meanwhile: `Link.reused` and `Link.got_byte` let the caller replay once.
+- The head and a small body go out in one send. A server may answer before it has read the request (413, 401): while
+  sending, readable bytes stop the sending, and a failed send is followed by a look for an answer (httpcore does the same).
+- Deadlines: CONNECT_TIMEOUT per address; first byte and idle as configured, none by default.
+"""
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import threading
+
+from transport import http1
+from transport.errors import UpstreamFailed, from_os_error
+from transport.resolver import Resolver
+from transport.streams import Stream, Tls, nodelay
+from transport.waits import POLLIN, POLLOUT, monotonic
+
+CONNECT_TIMEOUT = 10.0      # for the last address; the others get FIRST_TRY, so a dead IPv6 route costs little
+FIRST_TRY = 3.0
+READ = 65536
+MAX_IDLE = 32
+IDLE_FOR = 50.0             # seconds; below the 60 s of common load balancers
+ONE_SEND = 128 * 1024       # head and body together in one send up to here
+MAX_INTERIM = 32
+
+
+class Link:
+    """One connection. `data` are bytes read and not yet taken; `got_byte` says that this request had one in answer."""
+    __slots__ = ("stream", "fd", "data", "reused", "got_byte", "reusable", "since", "sent_all")
+
+    def __init__(self, stream):
+        self.stream, self.fd, self.data = stream, stream.fd, b""
+        self.reused, self.got_byte, self.reusable, self.since, self.sent_all = False, False, True, 0.0, False
+
+    def is_stale(self):
+        """Readable while idle: closed, or something that belongs to no request."""
+        probe = select.poll()
+        probe.register(self.fd, POLLIN)
+        return bool(self.stream.buffered() or probe.poll(0))
+
+    def send(self, head, pieces, watch):
+        """The request. Returns early when the server answers early; `sent_all` tells."""
+        self.got_byte = self.sent_all = False
+        block = head
+        for piece in pieces:
+            if len(block) + len(piece) <= ONE_SEND:
+                block += piece
+                continue
+            if not self._send_block(block, watch):
+                return
+            block = piece
+        self.sent_all = self._send_block(block, watch)
+
+    def _send_block(self, block, watch):
+        """False when the server does not want the rest."""
+        try:
+            rest = block[self.stream.send(block):]
+            if not rest:
+                return True
+            rest = memoryview(rest)
+            while rest:
+                watch.wait(self.fd, POLLIN | POLLOUT)
+                taken = self.stream.send(rest)
+                if not taken and self._answered():
+                    return False
+                rest = rest[taken:]
+            return True
+        except OSError as error:
+            if self._answered() and self.data:
+                return False
+            raise from_os_error("send", error)
+
+    def _answered(self):
+        """Bytes of an early answer, or the end of the connection, while the request is still being sent."""
+        self.reusable = False
+        try:
+            data = self.stream.recv(READ)
+        except OSError:
+            return False
+        if data:
+            self.data += data
+        return data is not None
+
+    def read(self, watch, until, on_timeout, eager=False):
+        """The next bytes; b"" at the end. `eager`: bytes are probably there, try before polling."""
+        while True:
+            if self.data:
+                data, self.data = self.data, b""
+                return data
+            if not eager and not self.stream.buffered() and not watch.wait(self.fd, self.stream.events, until):
+                raise on_timeout()
+            eager = False
+            data = self.stream.recv(READ)
+            if data is not None:
+                return data
+
+    def read_head(self, watch, timeouts):
+        """-> the final response's Head; interim ones (1xx) end here: the answer is ours to forward, they were for us."""
+        data, interim = b"", 0
+        while True:
+            end = http1.head_end(data)
+            while end < 0:
+                more = self._more_head(watch, timeouts, data)
+                start = max(0, len(data) - 3)
+                data += more
+                end = http1.head_end(data, start)
+            head = http1.parse_response(data[:end])
+            data = data[end:]
+            if head.first[1] >= 200:
+                self.data = data
+                return head
+            interim += 1
+            if head.first[1] == 101 or interim > MAX_INTERIM:
+                raise http1.Malformed("%d where a final answer is due" % head.first[1])
+
+    def _more_head(self, watch, timeouts, data):
+        try:
+            more = self.read(watch, *timeouts("idle" if data else "first_byte"))
+        except OSError as error:
+            raise from_os_error("head", error)
+        if not more:
+            where = "in the middle of" if data else "before"
+            raise UpstreamFailed("head", "eof", "the server closed %s the response head" % where)
+        self.got_byte = True
+        return more
+
+    def close(self, watch=None):
+        if watch is not None:
+            watch.forget()
+        self.stream.close()
+
+
+class Upstream:
+    """The pool and the ways to connect. `ambient` is an ambient.Way (or None)."""
+
+    def __init__(self, route, unix_socket=None, ca_file=None, way=None):
+        self.route, self.unix_socket, self.ca_file, self.way = route, unix_socket, ca_file, way
+        self._idle, self._lock, self._resolver, self._tls = [], threading.Lock(), Resolver(), None
+        self._tls_lock = threading.Lock()
+
+    def prepare(self):
+        """Build the TLS context before the first request needs it."""
+        if self.route.scheme == "https":
+            self._context()
+
+    def take(self, watch, fresh=False):
+        """A connection for one request: an idle one that still seems alive, else a new one."""
+        while not fresh:
+            with self._lock:
+                if not self._idle:
+                    break
+                link = self._idle.pop()
+            if monotonic() - link.since < IDLE_FOR and not link.is_stale():
+                link.reused = True
+                return link
+            link.close()
+        return Link(self._connect(watch))
+
+    def give_back(self, link, watch):
+        watch.forget()
+        link.since, link.data = monotonic(), b""
+        with self._lock:
+            kept = len(self._idle) < MAX_IDLE
+            if kept:
+                self._idle.append(link)
+        if not kept:
+            link.close()
+
+    def close(self):
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for link in idle:
+            link.close()
+
+    def _connect(self, watch):
+        route = self.route
+        if self.unix_socket:
+            sock = _open(socket.AF_UNIX, self.unix_socket, watch, monotonic() + CONNECT_TIMEOUT)
+        elif self.way:
+            sock = self._dial(self.way.host, self.way.port, watch)
+        else:
+            sock = self._dial(route.host, route.port, watch)
+        if route.scheme != "https":
+            return Stream(sock)
+        try:
+            if self.way and not self.unix_socket:
+                self.way.tunnel(Stream(sock), route, watch)
+            return self._context().wrap(sock, route.host, watch)
+        except BaseException:
+            watch.forget()
+            sock.close()
+            raise
+
+    def _dial(self, host, port, watch):
+        addresses = self._resolver.resolve(host, port, watch)
+        failure = None
+        for number, (family, address) in enumerate(addresses, 1):
+            patience = CONNECT_TIMEOUT if number == len(addresses) else FIRST_TRY
+            try:
+                return _open(family, address, watch, monotonic() + patience)
+            except UpstreamFailed as error:
+                failure = error
+        raise failure or UpstreamFailed("resolve", "name_not_found", "%s has no address" % host)
+
+    def _context(self):
+        with self._tls_lock:
+            if self._tls is None:
+                try:
+                    self._tls = Tls(self.ca_file)
+                except (OSError, ImportError, ValueError) as error:
+                    raise UpstreamFailed("tls", "setup", "no TLS context: %s" % error, "tls_failed")
+            return self._tls
+
+
+def _open(family, address, watch, until):
+    try:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise from_os_error("connect", error)
+    try:
+        nodelay(sock)
+        code = sock.connect_ex(address)
+        if code in (errno.EINPROGRESS, errno.EAGAIN):
+            if not watch.wait(sock.fileno(), POLLOUT, until):
+                raise UpstreamFailed("connect", "timeout", "no connection to %s in time" % (address,))
+            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise from_os_error("connect", OSError(code, "%s: %s" % (_shown(address), os.strerror(code))))
+        return sock
+    except BaseException:
+        watch.forget()
+        sock.close()
+        raise
+
+
+def _shown(address):
+    return address if isinstance(address, str) else "%s port %d" % address[:2]

@@ -1,0 +1,103 @@
+"""Waiting: one poll set per client connection. Every wait ends when the client leaves or the run stops.
+
+Rules of this file
+- No wait has a tick. It ends by a descriptor or by a real deadline (DESIGN 13: no timer wake-ups).
+- `stop` is the read end of a pipe whose write end is closed once: every poll of every thread wakes by it, for good.
+- A client's FIN is not a departure: HTTP/1.1 allows a half-close (RFC 9112 9.6). On loopback the kernel can tell: the
+  client's own socket in /proc/net/tcp has inode 0 once it is closed. FIN is sent a moment before the inode goes
+  (tcp_close, then sock_orphan), hence the second and third look. Without /proc a FIN counts as half-close.
+"""
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import time
+
+from transport.errors import ClientLeft, Stopped
+
+POLLIN, POLLOUT = select.POLLIN, select.POLLOUT
+_RDHUP = getattr(select, "POLLRDHUP", 0x2000)
+_LOOKS = (0, 0.002, 0.03)
+monotonic = time.monotonic
+
+
+class Watch:
+    """`client` is a connected socket or None; `stop` a descriptor."""
+    __slots__ = ("_poll", "_stop", "_client", "_client_fd", "_client_mask", "_fd", "_events")
+
+    def __init__(self, stop, client=None):
+        self._poll, self._stop, self._client = select.poll(), stop, client
+        self._client_fd, self._client_mask, self._fd, self._events = -1, _RDHUP, -1, 0
+        self._poll.register(stop, 0)  # POLLHUP needs no asking
+        if client is not None:
+            self._client_fd = client.fileno()
+            self._poll.register(self._client_fd, _RDHUP)
+
+    def wait(self, fd=-1, events=POLLIN, until=None):
+        """True when `fd` is ready, False when `until` (monotonic) has come."""
+        if fd != self._fd or events != self._events:
+            self._aim(fd, events)
+        while True:
+            left = None if until is None else max(0.0, until - monotonic()) * 1000 + 0.5
+            ready = self._poll.poll(left)
+            for got, mask in ready:
+                if got == self._stop:
+                    raise Stopped()
+                if got == self._client_fd and got != fd:
+                    self._look_at_client(mask)
+            for got, _ in ready:
+                if got == fd:
+                    return True
+            if until is not None and monotonic() >= until:
+                return False
+
+    def forget(self):
+        """The descriptor last waited for is about to be closed."""
+        self._aim(-1, 0)
+
+    def _aim(self, fd, events):
+        if self._fd >= 0 and self._fd != fd:
+            if self._fd == self._client_fd:
+                self._poll.modify(self._fd, self._client_mask)
+            else:
+                self._poll.unregister(self._fd)
+        if fd >= 0:
+            self._poll.register(fd, events)
+        self._fd, self._events = fd, events
+
+    def _look_at_client(self, mask):
+        if mask & (select.POLLHUP | select.POLLERR | select.POLLNVAL):
+            raise ClientLeft("the client reset the connection")
+        if closed_by_peer(self._client):
+            raise ClientLeft()
+        self._client_mask = 0  # half-closed: a reset still wakes us
+        self._poll.modify(self._client_fd, 0)
+
+
+def closed_by_peer(sock):
+    """After a FIN: is the peer's socket on this machine closed (True), or only half-closed or unknown (False)?"""
+    for pause in _LOOKS:
+        if pause:
+            time.sleep(pause)
+        inode = _peer_inode(sock)
+        if inode is None:
+            return False
+        if inode == 0:
+            return True
+    return False
+
+
+def _peer_inode(sock):
+    """Inode of the socket at the other end; 0 when it is closed or gone, None when nobody can say."""
+    try:
+        ends = [(struct.unpack("=I", socket.inet_aton(host))[0], port)
+                for host, port in (sock.getpeername()[:2], sock.getsockname()[:2])]
+        wanted = (" %08X:%04X %08X:%04X " % (ends[0] + ends[1])).encode()
+        with open("/proc/net/tcp", "rb") as table:
+            for line in table:
+                if wanted in line:
+                    return int(line.split()[9])
+    except (OSError, ValueError, IndexError, struct.error):
+        return None
+    return 0
