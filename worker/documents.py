@@ -18,6 +18,7 @@ from worker.session import RESERVE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
     from worker.session import Session
 
@@ -55,6 +56,17 @@ def write_bytes(session: "Session", name: str, data: bytes) -> str:
         atomic_write(session.fd, name, data)
     session.files[name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     return session.files[name]["sha256"]
+
+
+def write_pieces(session: "Session", name: str, pieces: "Iterable[bytes]") -> None:
+    """A document that need not fit in memory; its agent is dead, so it is written in place and renamed at the end."""
+    temporary = ".%s.new" % name
+    file = EvidenceFile(session.fd, temporary, Redactor(session.secrets))
+    for piece in pieces:
+        file.write(piece)
+    file.close()
+    os.rename(temporary, name, src_dir_fd=session.fd, dst_dir_fd=session.fd)
+    session.files[name] = file.entry()
 
 
 def blanked(session: "Session", document: "dict[str, Any]") -> "dict[str, Any]":

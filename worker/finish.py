@@ -31,6 +31,8 @@ def finish(run):
     resources, capture = Resources(), open_capture(run, live)
     control = Control(run.session.sockets, run.agent.pid, run.job["grace"] + 2 * run.job["cleanup_timeout"])
     announce_start(run)
+    if run.transport:
+        run.transport.warm()
     ending = Ending()
     if not run.launch_error:
         ending = watch(run.agent, capture, run.job, run.link, run.session.clock.now, run.transport, control, live,
@@ -105,13 +107,15 @@ def conclude(run, facts):
     manifest.restore_prompt(session, job["prompt"])
     documents.write_json(session, names.CLEANUP, result.receipt(run, facts))
     evidence = collect(run, facts)
+    session.files.update(evidence["native_files"])
     evidence["gaps"] += facts["capture_gaps"] + manifest.gaps(session, tampered)
     result.choose_usage(evidence, facts)
     decided = outcome.classify(result.outcome_facts(run, evidence, facts))
     disposition = policy.dispose(decided, facts["receipt"]["cleanup_confirmed"], bool(tampered), job["policy"],
                                  job["run_attempt"], job["run_max_attempts"])
-    observed = observations.document(run.harness.NAME, evidence, decided, facts)
-    documents.write_json(session, names.OBSERVATIONS, observed)
+    facts["started_at"] = run.started_at
+    documents.write_pieces(session, names.OBSERVATIONS, observations.chunks(run.harness.NAME, evidence, decided, facts))
+    evidence["exports"] = policy.exports(decided, disposition)
     document = result.document(run, evidence, facts, decided, disposition)
     if job["seal_key"]:
         document = documents.blanked(session, document)  # what is sealed is what will be read

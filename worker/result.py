@@ -95,9 +95,9 @@ def document(run: "Run", evidence: "dict[str, Any]", facts: "dict[str, Any]", de
 
 def counts(evidence: "dict[str, Any]", facts: "dict[str, Any]") -> "dict[str, Any]":
     wire = facts["wire"] or {}
-    kinds = [record["kind"] for record in evidence["records"]]
+    kinds = evidence["records"].kinds
     return dict({name: wire.get(name) for name in COUNTS}, events=facts["live"].events,
-                tool_calls=kinds.count("tool_call"), invocations=kinds.count("agent_invocation"))
+                tool_calls=kinds.get("tool_call", 0), invocations=kinds.get("agent_invocation", 0))
 
 
 def choose_usage(evidence: "dict[str, Any]", facts: "dict[str, Any]") -> None:

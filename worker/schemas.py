@@ -65,7 +65,7 @@ RESULT = document(
     resources=null(OBJECT), outcome=OUTCOME, disposition=DISPOSITION,
     files={"type": "object", "additionalProperties": FILE}, **IDENTITY)
 ATTEMPT = document(
-    seq=INTEGER, request=STRING, attempt=INTEGER, invocation_id=STRING, main=BOOLEAN, method=null(STRING), path=null(STRING),
+    seq=INTEGER, request=INTEGER, attempt=INTEGER, invocation_id=STRING, main=BOOLEAN, method=null(STRING), path=null(STRING),
     dialect=null(STRING), model=null(STRING), fingerprint=null(STRING), started_at=NUMBER, sent_at=null(NUMBER),
     first_byte_at=null(NUMBER), ended_at=NUMBER, status=null(INTEGER), response_id=null(STRING),
     response_headers=null(OBJECT), retry_after=null(STRING), wait=null(optional(seconds=NUMBER, source=STRING)),
