@@ -31,7 +31,7 @@ class Control:
 
     def __init__(self, listening, agent_pid, wait_s):
         self.listening = {sock.fileno(): sock for sock in listening}
-        self.connections = {}
+        self.connections: dict = {}
         self.agent_pid, self.wait_s = agent_pid, wait_s
         self.refused = 0
 

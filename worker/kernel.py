@@ -1,81 +1,64 @@
 """The few things that only the kernel can promise, through libc.
 
-Every function says whether the kernel did it (True or False) and never raises: an old kernel, gVisor, a seccomp
-profile or a Python without ctypes leave a promise unkept, which the receipt then says, but never stop a run.
-Numbers are those of linux/prctl.h and linux/capability.h.
+Every function says whether the kernel did it and never raises: an old kernel, gVisor, a seccomp profile or a Python
+without ctypes leave a promise unkept, which the receipt then says, but never stop a run. Numbers: linux/prctl.h.
 """
 from __future__ import annotations
 
 try:
     import ctypes
 
-    _libc = ctypes.CDLL(None, use_errno=True)
-    _prctl = _libc.prctl
-    _prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
-    _prctl.restype = ctypes.c_int
-except (ImportError, OSError, AttributeError):  # python3-minimal, static builds without dlopen
-    _libc = None
+    _libc = ctypes.CDLL(None)
+    _libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+    HAVE_CTYPES = True
+except (ImportError, OSError, AttributeError):  # python3-minimal, a static build without dlopen
+    HAVE_CTYPES = False
 
-HAVE_CTYPES = _libc is not None
-
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_READ, PR_CAPBSET_DROP = 1, 4, 23, 24
-PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 37, 38
-CAP_SYS_PTRACE, CAP_PERFMON = 19, 38
-CAPABILITY_VERSION_3 = 0x20080522
+CAP_SYS_PTRACE, CAP_PERFMON = 19, 38  # with either, one could read the memory of guard and worker
 
 
-def _set(option, value):
-    return HAVE_CTYPES and _prctl(option, value, 0, 0, 0) == 0
+def _prctl(option, value):
+    return _libc.prctl(option, value, 0, 0, 0) if HAVE_CTYPES else -1
 
 
 def become_subreaper():
-    """Orphaned descendants come to this process. False in gVisor before 2023 (EINVAL)."""
-    return _set(PR_SET_CHILD_SUBREAPER, 1)
+    """PR_SET_CHILD_SUBREAPER: orphaned descendants come to this process. False in gVisor before 2023."""
+    return _prctl(36, 1) == 0
 
 
 def is_subreaper():
-    """What the kernel says; the mark is not inherited by a fork, so it holds for this process alone."""
+    """PR_GET_CHILD_SUBREAPER. The mark is not inherited by a fork: it holds for this process alone."""
     if not HAVE_CTYPES:
         return False
     answer = ctypes.c_int(0)
-    return _prctl(PR_GET_CHILD_SUBREAPER, ctypes.addressof(answer), 0, 0, 0) == 0 and answer.value == 1
+    return _prctl(37, ctypes.addressof(answer)) == 0 and answer.value == 1
 
 
 def set_death_signal(signum):
-    """`signum` when the parent thread dies. Cleared by setuid and by the exec of a setuid program: call it last."""
-    return _set(PR_SET_PDEATHSIG, signum)
+    """PR_SET_PDEATHSIG: sent when the parent's forking thread dies. setuid and a setuid exec clear it: call it last."""
+    return _prctl(1, signum) == 0
 
 
 def set_not_dumpable():
-    """No ptrace, /proc/PID/mem or environ for others without CAP_SYS_PTRACE. Inherited by fork, reset by exec."""
-    return _set(PR_SET_DUMPABLE, 0)
+    """PR_SET_DUMPABLE: /proc/PID/mem and environ, ptrace only for CAP_SYS_PTRACE. Kept by fork, reset by exec."""
+    return _prctl(4, 0) == 0
 
 
 def set_no_new_privs():
-    return _set(PR_SET_NO_NEW_PRIVS, 1)
+    return _prctl(38, 1) == 0
 
 
 def drop_from_bounding_set(capabilities=(CAP_SYS_PTRACE, CAP_PERFMON)):
-    """No later exec gains these, not even as root: P'(permitted) of uid 0 is inheritable | bounding (capabilities(7)).
-
-    The inheritable set is cleared of them too: container engines used to fill it (CVE-2022-24769).
-    True when afterwards none of them is in either set.
-    """
+    """PR_CAPBSET_DROP: no later exec gains these, not even as root, whose exec gets inheritable | bounding
+    (capabilities(7)); so they leave the inheritable set too, which engines used to fill (CVE-2022-24769).
+    True when none is left in either set."""
     if not HAVE_CTYPES:
         return False
     for capability in capabilities:
-        if _prctl(PR_CAPBSET_READ, capability, 0, 0, 0) == 1:
-            _prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # needs CAP_SETPCAP; judged by the read below
-    kept = [c for c in capabilities if _prctl(PR_CAPBSET_READ, c, 0, 0, 0) == 1]  # -1: unknown to this kernel
-    return not kept and _clear_inheritable(capabilities)
-
-
-def _clear_inheritable(capabilities):
-    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
-    sets = (ctypes.c_uint32 * 6)()  # twice effective, permitted, inheritable: capabilities 0-31, then 32-63
-    if _libc.capget(header, sets) != 0:
-        return False
-    before = list(sets)
+        _prctl(24, capability)  # needs CAP_SETPCAP; judged by PR_CAPBSET_READ below, which is -1 where it is unknown
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this thread
+    sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable of 0-31, then of 32-63
+    cleared = _libc.capget(header, sets) == 0
     for capability in capabilities:
-        sets[2 + 3 * (capability // 32)] &= ~(1 << capability % 32) & 0xFFFFFFFF
-    return list(sets) == before or _libc.capset(header, sets) == 0
+        sets[2 + 3 * (capability // 32)] &= 0xFFFFFFFF ^ (1 << capability % 32)
+    return cleared and _libc.capset(header, sets) == 0 and all(_prctl(23, c) != 1 for c in capabilities)

@@ -59,21 +59,26 @@ def _number(text, word):
 class Resources:
     def __init__(self):
         self.groups = groups()
-        self.started = time.monotonic()
+        self.started, self.cpu_before = time.monotonic(), self.cpu()
         self.before = {what: counter(what, self.groups) for what in COUNTERS}
 
     def measure(self):
         """{"wall_time_s", "cpu_time_s", "peak_memory_mib" (of the control group) or null, "largest_process_mib",
         "kernel": {"oom", "pids"}: true only with evidence}."""
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
         peak = counter("peak", self.groups)
         rose = peak is not None and self.before["peak"] is not None and peak > self.before["peak"]
         return {
             "wall_time_s": round(time.monotonic() - self.started, 3),
-            "cpu_time_s": round(used.ru_utime + used.ru_stime, 3),
+            "cpu_time_s": round(self.cpu() - self.cpu_before, 3),
             "peak_memory_mib": round(peak / 2 ** 20, 1) if rose else None,
-            "largest_process_mib": round(used.ru_maxrss / 1024, 1) or None,
+            "largest_process_mib": round(largest, 1) or None,
             "kernel": {"oom": self.rose("oom"), "pids": self.rose("pids")}}
+
+    @staticmethod
+    def cpu():
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
 
     def rose(self, what):
         now, before = counter(what, self.groups), self.before[what]

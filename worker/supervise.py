@@ -1,18 +1,14 @@
 """Guard, worker, launcher: who forks whom, and who dies with whom (DESIGN 12).
 
-    guard ── worker ── agent            guard and worker are subreapers and not dumpable
+    guard -- worker -- agent            guard and worker are subreapers and not dumpable
 
-- `fork_worker` splits `run` before any thread exists. The worker gets SIGTERM when the guard dies.
-- `spawn` forks the launcher, again before any thread: it waits on a pipe, checks its parent, takes a session and a
-  death signal (SIGKILL) and execs. What goes wrong comes back on a close-on-exec pipe as "STAGE ERRNO".
-Nobody sleeps or polls: Python's signal handlers do nothing, its C handler writes the number to a pipe (`Wakeup`).
-Only own un-reaped children are ever signalled, so no number can have been given to a stranger meanwhile.
+`fork_worker` splits `run`, and `spawn` forks the launcher, both before any thread exists. Nobody sleeps or polls:
+Python's signal handlers do nothing, its C handler writes the number to a pipe (`Wakeup`). Only own un-reaped children
+are ever signalled, so no number can have been given to a stranger meanwhile.
 """
 from __future__ import annotations
 
-import fcntl
 import os
-import select
 import signal
 import time
 
@@ -20,7 +16,6 @@ from worker import kernel
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 CAUGHT = (signal.SIGCHLD,) + STOP_SIGNALS
-PIPE_SIZE, F_SETPIPE_SZ = 1 << 20, 1031
 OOM_SCORE_ADJ = 500  # the kernel should take the agent before its worker
 
 
@@ -49,36 +44,25 @@ class Wakeup:
         except OSError:  # full: it is awake; closed: it is over
             pass
 
-    def wait(self, seconds):
-        """Until something comes, `seconds` at most; False when nothing did."""
-        poller = select.poll()
-        poller.register(self.fd, select.POLLIN)
-        return bool(poller.poll(max(0.0, seconds) * 1000))
-
 
 class Link:
     """One end of the pair of pipes between guard and worker. End of file on `fd` says that the other one is gone."""
 
-    __slots__ = ("peer", "fd", "_write_fd", "wakeup", "is_guard")
+    __slots__ = ("peer", "fd", "write_fd", "wakeup", "is_guard")
 
     def __init__(self, peer, fd, write_fd, is_guard):
-        self.peer, self.fd, self._write_fd, self.is_guard = peer, fd, write_fd, is_guard
+        self.peer, self.fd, self.write_fd, self.is_guard = peer, fd, write_fd, is_guard
         self.wakeup = Wakeup()
         kernel.become_subreaper()  # not inherited by a fork
-
-    def send(self, line):
-        try:
-            os.write(self._write_fd, line + b"\n")
-        except OSError:  # the other one is gone, and `fd` tells
-            pass
+        kernel.set_not_dumpable()
 
 
 def fork_worker():
-    """Split in two; `link.is_guard` tells which one returns. Raises OSError where the kernel has no process left."""
+    """Split in two; `link.is_guard` tells which one returns. The worker gets SIGTERM when the guard dies.
+    Raises OSError where the kernel has no process left."""
     kernel.set_not_dumpable()
     kernel.drop_from_bounding_set()
-    down, up = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
-    guard_pid = os.getpid()
+    down, up, guard_pid = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), os.getpid()
     signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # none may land in the other one's pipe
     try:
         pid = os.fork()
@@ -89,7 +73,6 @@ def fork_worker():
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
     if not pid:
-        kernel.set_not_dumpable()
         kernel.set_death_signal(signal.SIGTERM)
         if os.getppid() != guard_pid:  # it died before the line above
             link.wakeup.poke(signal.SIGTERM)
@@ -102,25 +85,27 @@ def exit_status(raw):
 
 
 class Agent:
-    """The launcher, and from `go` on the agent. `status`: None until reaped, then exit code or minus the signal.
+    """The launcher, and from `go` on the agent: `pid`, `stdout` and `stderr` (non-blocking descriptors), `started`
+    (monotonic), `status` (None until reaped, then exit code or minus the signal)."""
 
-    `stdout` and `stderr` are non-blocking descriptors to read from; `started` is monotonic time.
-    """
-
-    __slots__ = ("pid", "stdout", "stderr", "status", "started", "command", "_go_fd", "_error_fd")
+    def __init__(self, pid, command, stdout, stderr, go, error):
+        self.pid, self.command, self.stdout, self.stderr = pid, command, stdout, stderr
+        self._go, self._error, self.started, self.status = go, error, 0.0, None
+        os.set_blocking(stdout, False)
+        os.set_blocking(stderr, False)
 
     def go(self):
         """Let it exec; None when the new program is in place, else a LaunchError (and the launcher is reaped)."""
         self.started, failure = time.monotonic(), b"exec 2"
         if self.command["program"]:
             try:
-                os.write(self._go_fd, b"g")
-                failure = os.read(self._error_fd, 64)
+                os.write(self._go, b"g")
+                failure = os.read(self._error, 64)
             except BrokenPipeError:  # somebody killed the launcher
                 failure = b"start 0"
         if not failure:
-            os.close(self._go_fd)
-            os.close(self._error_fd)
+            os.close(self._go)
+            os.close(self._error)
             raise_oom_score(self.pid)
             return None
         self.abort()
@@ -131,38 +116,26 @@ class Agent:
 
     def abort(self):
         """End a launcher that was not let go: it exits at the end of file."""
-        os.close(self._go_fd)
-        os.close(self._error_fd)
+        os.close(self._go)
+        os.close(self._error)
         self.status = exit_status(os.waitpid(self.pid, 0)[1])
 
 
 def spawn(argv, env, cwd, stdin_fd, user=None, no_new_privs=False):
-    """Fork the launcher of `argv`, before any thread. `user` is (uid, gid). Raises OSError when there is no process.
-
-    argv[0] is looked up here, in the agent's own PATH and working directory.
-    """
-    agent = Agent()
-    agent.status = agent.started = None
-    agent.command = {"argv": argv, "env": env, "cwd": cwd, "user": user, "program": which(argv[0], env, cwd)}
+    """Fork the launcher of `argv`; `user` is (uid, gid). It waits for `go`. Raises OSError where no process is left.
+    argv[0] is looked up in the agent's own PATH and working directory."""
+    command = {"argv": argv, "env": env, "cwd": cwd, "user": user, "program": which(argv[0], env, cwd)}
     go, error, out, err = (_pipe() for _ in range(4))
-    for fd in (out[1], err[1]):
-        try:
-            fcntl.fcntl(fd, F_SETPIPE_SZ, PIPE_SIZE)
-        except OSError:  # over the user's pipe limit, or gVisor
-            pass
-        if user:
-            os.fchown(fd, user[0], user[1])  # else it could not open /dev/stdout
-    parent = os.getpid()
-    agent.pid = os.fork()
-    if not agent.pid:
+    if user:
+        os.fchown(out[1], user[0], user[1])  # else it could not open /dev/stdout
+        os.fchown(err[1], user[0], user[1])
+    parent, pid = os.getpid(), os.fork()
+    if not pid:
         os.close(go[1])
-        _launch(agent.command, parent, go[0], error[1], (stdin_fd, out[1], err[1]), no_new_privs)
+        _launch(command, parent, go[0], error[1], (stdin_fd, out[1], err[1]), no_new_privs)
     for fd in (go[0], error[1], out[1], err[1]):
         os.close(fd)
-    agent._go_fd, agent._error_fd, agent.stdout, agent.stderr = go[1], error[0], out[0], err[0]
-    os.set_blocking(agent.stdout, False)
-    os.set_blocking(agent.stderr, False)
-    return agent
+    return Agent(pid, command, out[0], err[0], go[1], error[0])
 
 
 def _pipe():
@@ -176,15 +149,15 @@ def which(name, env, cwd):
     """The program's path, or None. One that exists but may not be executed is given too: exec tells why not."""
     folders = [""] if "/" in name else env.get("PATH", os.defpath).split(":")
     found = [path for path in (os.path.join(cwd or "", folder, name) for folder in folders) if os.path.exists(path)]
-    runnable = [path for path in found if os.access(path, os.X_OK) and not os.path.isdir(path)]
-    return (runnable or found or [None])[0]
+    found.sort(key=lambda path: os.path.isdir(path) or not os.access(path, os.X_OK))
+    return found[0] if found else None
 
 
 def _launch(command, parent, go, error, stdio, no_new_privs):
-    """In the child; never returns and never raises."""
+    """In the child. What goes wrong goes to the close-on-exec pipe as "STAGE ERRNO"; it never returns or raises."""
     stage = b"start"
     try:
-        if os.read(go, 1) != b"g" or os.getppid() != parent:
+        if os.read(go, 1) != b"g":
             os._exit(127)
         os.setsid()
         _reset_signals()
@@ -229,14 +202,14 @@ def _close_all_but(keep):
     try:
         fds = [int(name) for name in os.listdir("/proc/self/fd")]
     except OSError:  # no /proc
-        fds = range(3, min(os.sysconf("SC_OPEN_MAX"), 65536))
+        fds = list(range(3, min(os.sysconf("SC_OPEN_MAX"), 65536)))
     for fd in fds:
         if fd > 2 and fd != keep:
             os.closerange(fd, fd + 1)  # ignores that it is not open
 
 
 def raise_oom_score(pid):
-    """Best effort. The file belongs to root until exec has made the process dumpable: so root does it before, others after."""
+    """Best effort. The file is root's until exec has made the process dumpable: root does it before, others after."""
     try:
         fd = os.open("/proc/%s/oom_score_adj" % pid, os.O_RDWR | os.O_CLOEXEC)
         if int(os.read(fd, 16)) < OOM_SCORE_ADJ:

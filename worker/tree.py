@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import time
 
@@ -55,9 +56,12 @@ class Hunt:
     def __init__(self, end, wakeup, agent=None, spare=0):
         self.end, self.wakeup, self.agent, self.spare, self.spare_status = end, wakeup, agent, spare, None
         self.session = agent.pid if agent else None
-        self.killed, self.count, self.level = [], 0, 0
-        self.error, self.proof = None, "echild"
-        self.sent = set()  # killed, not yet reaped
+        self.poller = select.poll()
+        self.poller.register(wakeup.fd, select.POLLIN)
+        self.killed: list = []
+        self.count = self.level = 0
+        self.proof, self.error = "echild", None
+        self.sent: set = set()  # killed, not yet reaped
 
     def run(self):
         """True when there is no child left (but `spare`)."""
@@ -104,7 +108,7 @@ class Hunt:
     def wait(self):
         """For the next death. False at the deadline."""
         left = self.end - time.monotonic()
-        if left > 0 and self.wakeup.wait(left):
+        if left > 0 and self.poller.poll(left * 1000):
             self.wakeup.read()
             return True
         self.error = "not all processes ended in time: %s" % (
@@ -155,7 +159,10 @@ class Hunt:
 
 def _ask_guard(link, hunt):
     """Orphans went to PID 1, which is our guard: it kills them and tells."""
-    link.send(b"kill")
+    try:
+        os.write(link.write_fd, b"kill")
+    except OSError:
+        return None, "the guard is gone"
     answer = b""
     while not answer.endswith(b"\n"):
         piece = os.read(link.fd, 65536)
@@ -173,8 +180,16 @@ def answer(link, deadline_s):
     hunt = Hunt(time.monotonic() + deadline_s, link.wakeup, spare=link.peer)
     gone = hunt.run()
     told = {"gone": gone, "killed": hunt.killed, "count": hunt.count, "error": hunt.error}
-    link.send(json.dumps(told).encode())
+    tell(link, json.dumps(told).encode())
     return hunt.spare_status
+
+
+def tell(link, line):
+    """From the guard to its worker."""
+    try:
+        os.write(link.write_fd, line + b"\n")
+    except OSError:  # the worker is gone, and SIGCHLD says so
+        pass
 
 
 def kill_marked(marker, since_ticks=0):

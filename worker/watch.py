@@ -10,6 +10,7 @@ the main process, not when it finished first, nor when it still came to its own 
 """
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
@@ -18,7 +19,7 @@ import time
 from worker.supervise import STOP_SIGNALS, exit_status
 
 READ = 256 << 10
-DRAIN = 1 << 20  # what a pipe can hold: all that the main process can have left in it
+DRAIN, F_SETPIPE_SZ = 1 << 20, 1031  # what our pipes hold: all that the main process can have left in one
 LIMITS = ("request_limit", "token_limit")
 FOREVER_MS = 1 << 30
 
@@ -35,7 +36,8 @@ class Ending:
                  "ended_at")
 
     def __init__(self):
-        self.cause, self.signals, self.signal_received, self.main_status = "exit", [], None, None
+        self.signals: list = []
+        self.cause, self.signal_received, self.main_status = "exit", None, None
         self.timed_out = self.lingered = False
         self.worker_stops, self.ended_at = 0, None
 
@@ -83,13 +85,18 @@ class _Watch:
         self.ending = Ending()
         self.deadline = agent.started + job["timeout"]
         self.last_event = agent.started
-        self.kill_at = self.give_up_at = None
+        self.kill_at: float | None = None
+        self.give_up_at: float | None = None
         self.finished_first = False  # its terminal event came before our signal
         self.poller = select.poll()
-        self.sources = {}
+        self.sources: dict = {}
         self.add(link.wakeup.fd, self.on_signals)
-        self.add(agent.stdout, self.on_stdout)
-        self.add(agent.stderr, self.on_stderr)
+        for fd, handler in ((agent.stdout, self.on_stdout), (agent.stderr, self.on_stderr)):
+            self.add(fd, handler)
+            try:
+                fcntl.fcntl(fd, F_SETPIPE_SZ, DRAIN)
+            except OSError:  # over the user's pipe limit, or gVisor
+                pass
         self.add(link.fd, self.on_guard)
         if control:
             for fd in control.fds():
@@ -118,7 +125,7 @@ class _Watch:
                 _empty(fd, feed)
         self.conclude()
 
-    # -- what wakes us -------------------------------------------------------------------------------------------
+    # -- what wakes us
     def on_signals(self, fd):
         received = self.link.wakeup.read()
         self.reap()
@@ -183,7 +190,7 @@ class _Watch:
             self.remove(0)
             self.stop("owner_gone")
 
-    # -- the clock -----------------------------------------------------------------------------------------------
+    # -- the clock
     def next_due(self):
         if self.give_up_at is not None:
             return self.give_up_at
@@ -224,7 +231,7 @@ class _Watch:
             self.stop("limit" if limited else "linger")
         return True
 
-    # -- the stop ------------------------------------------------------------------------------------------------
+    # -- the stop
     def stop(self, cause, signum=None):
         """Ask the main process to end. The first cause counts."""
         if self.kill_at is not None or self.agent.status is not None:

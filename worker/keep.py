@@ -30,7 +30,9 @@ class Spool:
 
     def __init__(self, dirfd, in_memory, whole):
         self.dirfd, self.in_memory, self.whole = dirfd, in_memory, whole
-        self.head, self.size, self._pieces, self._fd, self._lost = b"", 0, [], None, False
+        self.head, self.size, self._lost = b"", 0, False
+        self._pieces: list = []
+        self._fd: int | None = None
 
     def add(self, piece):
         self.size += len(piece)
@@ -75,9 +77,9 @@ class CappedFile:
     def __init__(self, file, cap, name, dirfd, lines):
         self.file, self.name, self.dirfd, self.lines = file, name, dirfd, lines
         self.head, self.turn = cap // 2, cap // 4
-        self.gaps = []
-        self.tails, self.sizes, self.counts = None, [0, 0], [0, 0]
-        self.newer = 0
+        self.gaps: list = []
+        self.tails: list = []
+        self.sizes, self.counts, self.newer = [0, 0], [0, 0], 0
         self.dropped_bytes = self.dropped_lines = 0
 
     @property
@@ -85,7 +87,7 @@ class CappedFile:
         return self.file.size
 
     def write(self, data):
-        if self.tails is None:
+        if not self.tails:
             if self.file.size + len(data) <= self.head:
                 self._put(data)
                 return
@@ -98,7 +100,7 @@ class CappedFile:
             data = self._keep_later(data)
 
     def close(self):
-        if self.tails is not None:
+        if self.tails:
             at = self.file.size
             for which in (1 - self.newer, self.newer):
                 self._append(which)
