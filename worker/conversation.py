@@ -3,6 +3,7 @@
 An item whose bytes in the transcript are strict JSON is written out as those bytes; any other is read again and re-encoded
 (a lone surrogate becomes U+FFFD).  Where a transcript has no model items at all, its display events are turned into items.
 """
+
 from __future__ import annotations
 
 import json

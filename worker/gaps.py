@@ -3,6 +3,7 @@
 A gap is {"code", "invocation_id", "detail", "file", "offset", "count"}: one per unreadable region, one per unknown record
 type with its count.  The first fourteen codes are the reference contract's own and keep its meaning.
 """
+
 from __future__ import annotations
 
 GAPS = {
@@ -33,6 +34,7 @@ GAPS = {
     "transcript_copy_incomplete": "the copy of a transcript in native/ is not whole",
     "unknown_record_type": "records of a type that this version does not know were skipped",
     "unsupported_history_mode": "the transcript stores its history in a way that this version does not know",
+    "history_elsewhere": "the thread continues another one whose history its transcript does not repeat",
     "history_from_events": "the transcript has no model items; the conversation was made from its display events",
     "tool_output_orphan": "a tool output names a call that does not exist",
     "tool_output_early": "a tool output stands before its call",

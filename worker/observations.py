@@ -5,6 +5,7 @@ outcome gives the root invocation its status, and the document is written piece 
 is one request to the proxy with all its attempts; each attempt is owned by exactly one invocation, that of the thread which
 its headers name, and one that names none of this run's threads is a gap.
 """
+
 from __future__ import annotations
 
 import json
@@ -95,7 +96,10 @@ def join(attempts, owners, responses, gaps, thread_of, describe=None):
             continue
         key = (owner, attempt.get("request"))
         if key not in by_request:
-            by_request[key] = dict({"model_call_id": attempt.get("request"), "response_id": None, "attempts": []}, **(describe(attempt) if describe else {}))
+            by_request[key] = dict(
+                {"model_call_id": attempt.get("request"), "response_id": None, "attempts": []},
+                **(describe(attempt) if describe else {}),
+            )
             calls.setdefault(owner, []).append(by_request[key])
         call = by_request[key]
         call["attempts"].append(attempt.get("seq"))
@@ -129,7 +133,11 @@ def chunks(source, evidence, outcome, facts):
     for record in records(evidence, outcome, facts):
         conversation = record.get("conversation")
         if isinstance(conversation, Conversation):
-            yield separator + strict({name: value for name, value in record.items() if name != "conversation"})[:-1] + b',"conversation":['
+            yield (
+                separator
+                + strict({name: value for name, value in record.items() if name != "conversation"})[:-1]
+                + b',"conversation":['
+            )
             comma = b""
             for item in conversation.encoded():
                 yield comma + item

@@ -13,11 +13,14 @@ facts (a missing name is None or False):
   error_table: [(regex, kind, needs_wire, source)] of the harness
 The result is the `outcome` object of DESIGN 9: status, kind, fault, code, http_status, message, evidence.
 """
+
 from __future__ import annotations
 
 import re
 
-HEALING = ("rate_limited", "overloaded", "server_error", "model_timeout", "connection", "stream_interrupted", "unexpected_response")
+HEALING = (
+    "rate_limited", "overloaded", "server_error", "model_timeout", "connection", "stream_interrupted", "unexpected_response",
+)  # fmt: skip
 LASTING = ("quota_exhausted", "authentication", "permission", "model_not_found", "invalid_request", "tls_failed")
 PROVIDER = HEALING + LASTING
 OUTPUT_LIMIT_FINISH = ("max_output_tokens", "length", "max_tokens", "MAX_TOKENS", "model_context_window_exceeded")
@@ -67,7 +70,7 @@ def part(facts, *names):
 
 
 def terminal(facts):
-    """"success", "failure" or None: the harness's event, else its transcript, else (where exit 0 is the marker) the exit."""
+    """ "success", "failure" or None: the harness's event, else its transcript, else (where exit 0 is the marker) the exit."""
     said = part(facts, "live", "terminal") or part(facts, "transcript", "terminal")
     if said is None and facts.get("exit_zero_is_success") and facts.get("main_status") == 0:
         return "success"
@@ -198,10 +201,8 @@ KINDS = tuple(row[0] for row in ROWS if isinstance(row[0], str)) + PROVIDER
 
 def classify(facts):
     """The outcome object of one run."""
-    for kind, predicate, status, source in ROWS:
-        if predicate(facts):
-            kind = kind if isinstance(kind, str) else kind(facts)
-            break
+    named, _, status, source = next(row for row in ROWS if row[1](facts))
+    kind = named if isinstance(named, str) else named(facts)
     if kind in ("cancelled", "terminated") and facts.get("started") is False:
         status = "not_run"
     record = deciding_record(facts, kind) if source in ("attempt", "event") else None

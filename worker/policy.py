@@ -5,6 +5,7 @@ Sources of the peers' names (DESIGN 9, last paragraph): Gym failure kinds and ma
 (should_retry, should_grade, has_valid_reward); Inspect EvalSampleLimit types or an error; verifiers v1 error types (the
 boundary that a failure crossed).  A name with a colon is our own, as Gym asks for where it has none.
 """
+
 from __future__ import annotations
 
 GRADE, MASK, RETRY = "grade", "mask", "retry"
@@ -25,7 +26,14 @@ TABLE = {
     "completed": (GRADE, None, None, VALID_REWARD, None, None),
     "request_limit": (GRADE, "sandbox_worker:request_limit", "AgentTimeoutError", VALID_REWARD, "custom", None),
     "token_limit": (GRADE, "sandbox_worker:token_limit", "AgentTimeoutError", VALID_REWARD, "token", None),
-    "context_length": (GRADE, "sandbox_worker:context_length", "ContextWindowExceededError", VALID_REWARD, "context", "OverlongPromptError"),
+    "context_length": (
+        GRADE,
+        "sandbox_worker:context_length",
+        "ContextWindowExceededError",
+        VALID_REWARD,
+        "context",
+        "OverlongPromptError",
+    ),
     "refusal": (GRADE, "sandbox_worker:refusal", "AgentSafetyRefusalError", VALID_REWARD, None, None),
     "output_limit": (GRADE, "sandbox_worker:output_limit", "OutputTokenExceededError", VALID_REWARD, "token", None),
     "turn_limit": (GRADE, "sandbox_worker:turn_limit", "AgentTimeoutError", VALID_REWARD, "message", None),
@@ -37,7 +45,14 @@ TABLE = {
     "stream_interrupted": (RETRY, "transport_peer_drop", "ApiConnectionClosedError", RETRY_GRADE_INVALID, None, "ProviderError"),
     "unexpected_response": (RETRY, "protocol_violation", "UnknownApiError", RETRY_GRADE_INVALID, None, "ProviderError"),
     "quota_exhausted": (MASK, "sandbox_worker:quota_exhausted", "ApiUsageLimitError", RETRY_GRADE_INVALID, None, "ProviderError"),
-    "authentication": (MASK, "sandbox_worker:authentication", "AgentAuthenticationError", NO_RETRY_NO_GRADE, None, "ProviderError"),
+    "authentication": (
+        MASK,
+        "sandbox_worker:authentication",
+        "AgentAuthenticationError",
+        NO_RETRY_NO_GRADE,
+        None,
+        "ProviderError",
+    ),
     "permission": (MASK, "sandbox_worker:permission", "PermissionDeniedError", NO_RETRY_NO_GRADE, None, "ProviderError"),
     "model_not_found": (MASK, "sandbox_worker:model_not_found", "ModelNotFoundError", NO_RETRY_NO_GRADE, None, "ProviderError"),
     "invalid_request": (MASK, "agent_request_failed", "BadRequestError", (False, True, False), None, "ProviderError"),

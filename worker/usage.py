@@ -10,6 +10,7 @@ output; unknown is None, never 0, and never an older total.  The written rule of
 Sums of cumulative totals are never made; totals of different threads are added.  A disagreement is a gap that names both
 figures and, where it is known, why.
 """
+
 from __future__ import annotations
 
 from worker.gaps import gap
@@ -22,8 +23,13 @@ FIELDS = (
     "reasoning_output_tokens",
     "total_tokens",
 )
+PARTS = (
+    ("cached_input_tokens", "input_tokens"),
+    ("cache_write_input_tokens", "input_tokens"),
+    ("reasoning_output_tokens", "output_tokens"),
+)
 COMPARED = ("input_tokens", "output_tokens")
-UNKNOWN = {name: None for name in FIELDS}
+UNKNOWN = dict.fromkeys(FIELDS)
 
 
 def normalise(raw):
@@ -39,15 +45,15 @@ def normalise(raw):
         return None
     if figures["total_tokens"] is None:
         figures["total_tokens"] = figures["input_tokens"] + figures["output_tokens"]
-    inside = (("cached_input_tokens", "input_tokens"), ("cache_write_input_tokens", "input_tokens"), ("reasoning_output_tokens", "output_tokens"))
-    if any((figures[part] or 0) > figures[whole] for part, whole in inside):
+    if any((figures[part] or 0) > figures[whole] for part, whole in PARTS):
         figures["inconsistent"] = True
     return figures
 
 
 def add(left, right):
     """Sum of two usages; a figure that one of them does not know is not known."""
-    return {name: None if left[name] is None or right[name] is None else left[name] + right[name] for name in FIELDS}
+    both = {name: None if left[name] is None or right[name] is None else left[name] + right[name] for name in FIELDS}
+    return dict(both, inconsistent=True) if left.get("inconsistent") or right.get("inconsistent") else both
 
 
 def subtract(total, baseline):
@@ -69,7 +75,11 @@ def text(figures):
     if figures is None:
         return "unknown"
     cached = figures.get("cached_input_tokens")
-    return "%s in%s, %s out" % (figures["input_tokens"], "" if cached is None else " (%d cached)" % cached, figures["output_tokens"])
+    return "%s in%s, %s out" % (
+        figures["input_tokens"],
+        "" if cached is None else " (%d cached)" % cached,
+        figures["output_tokens"],
+    )
 
 
 def choose(wire, evidence):
@@ -116,7 +126,9 @@ def mismatches(sources, wire, notes):
         one, other = sources[left], sources[right]
         if one is None or other is None or all(one[name] == other[name] for name in COMPARED):
             continue
-        difference = ", ".join("%+d %s" % (one[name] - other[name], name) for name in COMPARED if one[name] is not None and other[name] is not None)
+        difference = ", ".join(
+            "%+d %s" % (one[name] - other[name], name) for name in COMPARED if one[name] is not None and other[name] is not None
+        )
         detail = "%s: %s; %s: %s; difference %s" % (left, text(one), right, text(other), difference)
         why = reasons(wire, notes) if left == "wire" else []
         found.append(gap("usage_mismatch", detail + ("; " + ", ".join(why) if why else "")))

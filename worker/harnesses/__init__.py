@@ -2,6 +2,7 @@
 
 Launch path (budget 40 lines): only the harness that a run uses is imported.  README.md here says how to add one.
 """
+
 from __future__ import annotations
 
 import os

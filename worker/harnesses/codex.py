@@ -10,6 +10,7 @@ Launch path (budget 200 lines).  What is particular about this CLI, each measure
   - The npm wrapper of 0.144.4 exits 0 when the CLI dies by SIGTERM, so the native program is launched.
   - SIGINT makes it write its last records; SIGTERM loses them.
 """
+
 from __future__ import annotations
 
 import json
@@ -47,54 +48,58 @@ VALUE_OPTIONS = frozenset(
 )
 CONFIG_OPTIONS = ("-c", "--config", "--enable", "--disable")
 SUBCOMMANDS = (("exec", "e"), ("resume", "review", "fork"))
+BOUNDED = "features.unbounded_connection_retries"
+# Settings that keep the CLI silent toward other hosts, and the token out of the tools' environment.
+QUIET = (
+    ("features.plugins", "false"), ("analytics.enabled", "false"), ("check_for_update_on_startup", "false"),
+    ("features.shell_snapshot", "false"),
+    ("shell_environment_policy.exclude", json.dumps([TOKEN_VARIABLE, "OPENAI_API_KEY"])),
+)  # fmt: skip
 
 
 def prepare(job, base_url, token, state_dir, which=harnesses.which):
     """argv, environment additions and stdin of one run.  job: the input document, filled; base_url, token: the proxy's, or
     None without one; state_dir: where CODEX_HOME goes unless the document's env sets it.  Creates CODEX_HOME (the CLI
     refuses to start without it); raises OSError where it cannot."""
-    given = list(job["command"]) if job.get("command") else None
-    env = dict(job.get("env") or {})
-    program, rest, notes = resolve(given or ["codex"], env.get("PATH") or os.environ.get("PATH"), job["cwd"], which)
-    argv = [program] + (arguments(rest, overrides(job, base_url)) if given else built(job, base_url))
-    additions = {} if base_url is None else {TOKEN_VARIABLE: token}
-    home = env.get("CODEX_HOME")
-    if not home:
-        home = additions["CODEX_HOME"] = os.path.join(state_dir, "codex")
-    os.makedirs(os.path.join(job["cwd"], home), 0o700, exist_ok=True)
+    given, env = list(job["command"] or ()), job["env"]
+    program, words, notes = resolve(given or ["codex"], env.get("PATH") or os.environ.get("PATH"), job["cwd"], which)
+    argv = [program] + (arguments(words, overrides(job, base_url)) if given else built(job, base_url))
+    home = os.path.join(job["cwd"], env.get("CODEX_HOME") or os.path.join(state_dir, "codex"))
+    os.makedirs(home, 0o700, exist_ok=True)
+    additions = {} if env.get("CODEX_HOME") else {"CODEX_HOME": home}
+    if base_url is not None:
+        additions[TOKEN_VARIABLE] = token
     return {
-        "argv": argv,
-        "given_argv": given or argv,
-        "program": program,
-        "env": additions,
-        "state": os.path.join(job["cwd"], home),
-        "stdin": "prompt" if job.get("prompt") is not None else "null",
-        "prompt_in_argv": False,
-        "notes": notes,
-    }
+        "argv": argv, "given_argv": given or argv, "program": program, "env": additions,
+        "state": os.path.realpath(home), "baseline": baseline(os.path.realpath(home)), "notes": notes,
+        "stdin": "null" if job["prompt"] is None else "prompt", "prompt_in_argv": False,
+    }  # fmt: skip
 
 
-# -- the program ----------------------------------------------------------------------------------------------------------
+def baseline(home):
+    """{path: size} of rollouts that are there before the run (a CODEX_HOME of the caller's may hold threads to resume)."""
+    if not os.path.isdir(os.path.join(home, "sessions")):
+        return {}
+    from worker.harnesses import codex_sessions
+
+    return codex_sessions.sizes(home)
 
 
 def resolve(words, path, cwd, which):
     """(program, its arguments, notes): the npm wrapper becomes the native program that it would start."""
-    interpreted = len(words) > 1 and words[0].rsplit("/", 1)[-1] in harnesses.INTERPRETERS
+    interpreted = len(words) > 1 and os.path.basename(words[0]) in harnesses.INTERPRETERS
     script = os.path.join(cwd, words[1]) if interpreted else which(words[0], path, cwd)
     rest = words[2:] if interpreted else words[1:]
-    if script is None:
-        return words[0], rest, []
-    wrapper = wrapper_of(script)
-    native = wrapper and native_program(wrapper, os.uname().machine)
+    wrapper = wrapper_of(script) if script else None
+    native = native_program(wrapper, os.uname().machine) if wrapper else None
     if native:
         return native, rest, ["npm wrapper %s replaced by its native program" % script]
-    if interpreted:
-        return words[0], words[1:], ["no native program found for " + script]
-    return script, rest, ["no native program found for " + script] if wrapper else []
+    notes = ["no native program found for " + script] if wrapper else []
+    return (words[0], words[1:], notes) if interpreted else (script or words[0], rest, notes)
 
 
 def wrapper_of(script):
-    """The codex.js that a file is, links to, or (the shims of pnpm and npm's cmd-shim) names; None for anything else."""
+    """The codex.js that a file is, links to, or (a shell shim of pnpm or cmd-shim) names; None for anything else."""
     real = os.path.realpath(script)
     if os.path.basename(real) == "codex.js":
         return real
@@ -103,62 +108,48 @@ def wrapper_of(script):
             head = file.read(4096)
     except OSError:
         return None
-    if not head.startswith(b"#!") or b"@openai/codex/bin/codex.js" not in head:
-        return None
-    for word in head.decode("utf-8", "replace").replace("'", '"').split('"'):
-        if word.endswith("codex.js"):
-            target = os.path.join(os.path.dirname(script), word.replace("$basedir/", "").replace("${basedir}/", ""))
-            if os.path.isfile(target):
+    if head.startswith(b"#!") and b"@openai/codex/bin/codex.js" in head:
+        for word in head.decode("utf-8", "replace").split('"'):
+            target = os.path.join(os.path.dirname(script), word.replace("$basedir/", ""))
+            if word.endswith("codex.js") and os.path.isfile(target):
                 return os.path.realpath(target)
     return None
 
 
 def native_program(wrapper, machine):
     """The native program of the package that a codex.js belongs to, searched as Node resolves packages; None if absent."""
-    package, triple = TARGETS.get({"arm64": "aarch64", "amd64": "x86_64"}.get(machine, machine), (None, None))
-    if package is None:
-        return None
+    package, triple = TARGETS.get(machine, ("", ""))
     root = place = os.path.dirname(os.path.dirname(wrapper))
     vendors = []
     while place != os.path.dirname(place):
         vendors.append(os.path.join(place, "node_modules", "@openai", package, "vendor"))
         place = os.path.dirname(place)
-    vendors.append(os.path.join(root, "vendor"))  # platform tarball, and releases before the split
-    for vendor in vendors:
+    for vendor in vendors + [os.path.join(root, "vendor")]:  # the last: platform tarballs, and releases before the split
         for layout in ("bin/codex", "codex/codex"):
             program = os.path.join(vendor, triple, layout)
-            if os.access(program, os.X_OK) and os.path.isfile(program):
+            if triple and os.path.isfile(program) and os.access(program, os.X_OK):
                 return program
     return None
 
 
-# -- the arguments --------------------------------------------------------------------------------------------------------
-
-
 def built(job, base_url):
     """Arguments of our own: no approvals and no inner sandbox (this is one), events as JSON lines, prompt on stdin."""
-    return (
-        ["exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
-        + flags(overrides(job, base_url) if base_url else QUIET)
-        + ["-"]
-    )
+    own = ["exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+    return own + flags(overrides(job, base_url) or QUIET) + ["-"]
 
 
 def arguments(words, ours):
     """The caller's words with our overrides at the deepest level.  A key of QUIET that the caller set stays the caller's."""
     end, deepest, settings = survey(words)
-    lifted, kept = [], []
-    for start, stop in settings:
-        if start < deepest:
-            lifted += words[start:stop]
-    taken = {index for start, stop in settings if start < deepest for index in range(start, stop)}
-    kept = [word for index, word in enumerate(words[:end]) if index not in taken]
-    own = {key for key in (setting_key(words[start:stop]) for start, stop in settings)}
-    quiet = [key for key, _ in QUIET]
-    added = [(key, value) for key, value in ours if key not in own or key not in quiet]
+    moved = {index for start, stop in settings if start < deepest for index in range(start, stop)}
+    kept = [word for index, word in enumerate(words[:end]) if index not in moved]
+    theirs = {setting_key(words[start:stop]) for start, stop in settings}
+    added = [(key, value) for key, value in ours if (key, value) not in QUIET or key not in theirs]
+    if "--strict-config" in kept:  # 0.144.4 takes it seriously
+        added = [(key, value) for key, value in added if key != BOUNDED]
     if deepest >= 0 and "--json" not in kept and "--experimental-json" not in kept:
         kept.append("--json")
-    return kept + lifted + flags(added) + words[end:]
+    return kept + [words[index] for index in sorted(moved)] + flags(added) + words[end:]
 
 
 def survey(words):
@@ -167,10 +158,8 @@ def survey(words):
     while index < len(words) and words[index] != "--":
         word, start = words[index], index
         index += 2 if word in VALUE_OPTIONS else 1
-        if word in CONFIG_OPTIONS or word.startswith(("--config=", "--enable=", "--disable=")):
+        if word in CONFIG_OPTIONS or word.startswith(("--config=", "--enable=", "--disable=", "-c")):
             settings.append((start, min(index, len(words))))
-        elif word.startswith("-c") and not word.startswith("--"):
-            settings.append((start, index))
         elif not word.startswith("-") and level < len(SUBCOMMANDS):
             known = word in SUBCOMMANDS[level]
             deepest, level = (start, level + 1) if known else (deepest, len(SUBCOMMANDS))
@@ -178,7 +167,7 @@ def survey(words):
 
 
 def setting_key(option):
-    """The configuration key that `-c key=value`, `-ckey=value`, `--config=key=value`, `--enable NAME` sets."""
+    """The key that `-c key=value`, `-ckey=value`, `--config=key=value`, `--enable NAME` sets."""
     text = " ".join(option)
     for prefix, section in (("--config", ""), ("-c", ""), ("--enable", "features."), ("--disable", "features.")):
         if text.startswith(prefix):
@@ -190,32 +179,16 @@ def flags(settings):
     return [word for key, value in settings for word in ("-c", key + "=" + value)]
 
 
-# Harmless settings that keep the CLI silent toward other hosts and the token out of the tools' environment.
-QUIET = (
-    ("features.plugins", "false"),
-    ("analytics.enabled", "false"),
-    ("check_for_update_on_startup", "false"),
-    ("features.shell_snapshot", "false"),
-    ("shell_environment_policy.exclude", json.dumps([TOKEN_VARIABLE, "OPENAI_API_KEY"])),
-)
-
-
 def overrides(job, base_url):
     """[(configuration key, TOML value)] that point the CLI at the proxy; nothing without one."""
     if base_url is None:
         return []
-    idle = str(int(job["timeout"] * 1000))
     provider = (
-        ("name", '"sandbox-worker"'),
-        ("base_url", json.dumps(base_url)),
-        ("wire_api", '"responses"'),
-        ("env_key", json.dumps(TOKEN_VARIABLE)),
-        ("request_max_retries", "0"),
-        ("stream_max_retries", "0"),
-        ("stream_idle_timeout_ms", idle),
-        ("supports_websockets", "false"),
-    )
-    own = [("model_provider", '"sandbox_worker"')] + [(PROVIDER + key, value) for key, value in provider]
-    own.append(("features.unbounded_connection_retries", "false"))
+        ("name", '"sandbox-worker"'), ("base_url", json.dumps(base_url)), ("wire_api", '"responses"'),
+        ("env_key", json.dumps(TOKEN_VARIABLE)), ("request_max_retries", "0"), ("stream_max_retries", "0"),
+        ("stream_idle_timeout_ms", str(int(job["timeout"] * 1000))), ("supports_websockets", "false"),
+    )  # fmt: skip
     name = job["model"].get("name")
-    return own + ([("model", json.dumps(name, ensure_ascii=False))] if name else []) + list(QUIET)
+    own = [("model_provider", '"sandbox_worker"')] + [(PROVIDER + key, value) for key, value in provider]
+    own += [("model", json.dumps(name, ensure_ascii=False))] if name else []
+    return own + [(BOUNDED, "false")] + list(QUIET)

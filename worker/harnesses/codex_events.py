@@ -5,6 +5,7 @@ and items of type `error` are warnings (reconnects, unknown model metadata); the
 total, sub-agents left out, and all zeros where the provider sent none; an item may start and never complete (0.144.4 loses
 the end of a tool call when the last answer follows at once); ids are `item_N`, so nothing here joins to the transcript.
 """
+
 from __future__ import annotations
 
 MOST_OPEN = 4096  # items started and not yet completed that are remembered
@@ -99,7 +100,10 @@ class Live:
         elif identity and len(self.open) < MOST_OPEN:
             self.open[identity] = kind
         if kind not in ("agent_message", "reasoning", "error"):
-            self.last_tool = {"name": kind, "detail": (words(item.get("command") or item.get("query") or item.get("tool")) or "")[:200]}
+            self.last_tool = {
+                "name": kind,
+                "detail": (words(item.get("command") or item.get("query") or item.get("tool")) or "")[:200],
+            }
 
     def completed(self, kind, item):
         if kind == "agent_message":

@@ -4,41 +4,24 @@
 the thread header of its requests); its sub-agents are the files whose session or parent is that thread.  All other files are
 left alone.  Every file read is first copied to native/ with secrets blanked, and it is the copy that is read.
 """
+
 from __future__ import annotations
 
-import json
 import os
-import re
 
 from worker import usage
 from worker.conversation import Conversation
 from worker.gaps import Gaps
-from worker.harnesses import codex, transcript_files as files
+from worker.harnesses import codex
+from worker.harnesses import codex_sessions as sessions
+from worker.harnesses import transcript_files as files
 from worker.harnesses.codex_events import ERRORS, ESTIMATES, FALLBACK, Live
-from worker.harnesses.codex_thread import UUID, Thread, display_text, split, text_of
+from worker.harnesses.codex_lines import display_text, text_of, unix_time
+from worker.harnesses.codex_thread import Thread
+from worker.harnesses.codex_wire import describe, metadata, thread_of, version_on_wire
 from worker.observations import Records, join, read_attempts
 
-__all__ = ("ERRORS", "Live", "collect", "baseline")
-
-ROLLOUT = re.compile(r"rollout-[0-9A-Za-z._-]{1,200}\.jsonl(\.gz|\.zst)?$")
-DEPTH = 4  # sessions/YYYY/MM/DD
-LONGEST_META = 4 << 20
-AGENT = re.compile(r"codex[a-z_]*/([0-9][0-9A-Za-z.+-]*)")
-
-
-def baseline(home):
-    """{relative path: size} of the rollout files before the run: what lies below is not this run's."""
-    sizes, gaps = {}, Gaps()
-    try:
-        root = files.open_directory(home)
-    except OSError:
-        return sizes
-    try:
-        for path in files.find(root, "sessions", ROLLOUT.match, DEPTH, gaps):
-            sizes[path] = os.stat(path, dir_fd=root, follow_symlinks=False).st_size
-    finally:
-        os.close(root)
-    return sizes
+__all__ = ("ERRORS", "Live", "collect")
 
 
 def collect(run):
@@ -55,93 +38,12 @@ def collect(run):
         gaps.add("agent_artifact_unavailable", "the state directory cannot be opened: %s" % error)
         return story.evidence()
     try:
-        paths = files.find(root, "sessions", ROLLOUT.match, DEPTH, gaps)
-        for chosen in choose(root, paths, story.wanted_thread(), run.get("baseline"), gaps):
+        story.candidates = sessions.candidates(root, gaps)
+        for chosen in sessions.choose(story.candidates, story.wanted_thread(), run.get("baseline"), gaps):
             story.read(root, chosen)
     finally:
         os.close(root)
     return story.evidence()
-
-
-# -- which files ----------------------------------------------------------------------------------------------------------
-
-
-class Candidate:
-    """A rollout file and what its first record says."""
-
-    __slots__ = ("path", "id", "session", "parent", "meta")
-
-    def __init__(self, path, meta):
-        named = UUID.findall(os.path.basename(path))
-        self.path, self.meta = path, meta
-        self.id = text_of(meta.get("id")) or (named[-1] if named else None)
-        self.parent = text_of(meta.get("parent_thread_id")) or parent_of(meta.get("source"))
-        self.session = text_of(meta.get("session_id"))
-
-
-def parent_of(source):
-    """The parent thread that `source` names (source.subagent.thread_spawn.parent_thread_id), or None."""
-    for name in ("subagent", "thread_spawn", "parent_thread_id"):
-        source = source.get(name) if isinstance(source, dict) else None
-    return text_of(source)
-
-
-def choose(root, paths, thread, known, gaps):
-    """Candidates of the run, the root first.  No guess: without a thread id, only a single new root will do."""
-    candidates = [Candidate(path, first_record(root, path)) for path in paths]
-    if thread is None:
-        fresh = [one for one in candidates if not one.parent and one.path not in (known or ())]
-        if len(fresh) != 1:
-            if candidates:
-                gaps.add("transcript_ambiguous" if len(fresh) > 1 else "agent_artifact_unavailable", "%d transcripts, no thread id" % len(candidates), key="choice")
-            else:
-                gaps.add("agent_artifact_unavailable", "no transcript", key="choice")
-            return []
-        roots = fresh
-    else:
-        roots = [one for one in candidates if one.id == thread]
-        if len(roots) != 1:
-            code = "transcript_ambiguous" if roots else "agent_artifact_unavailable"
-            gaps.add(code, "%d transcripts of thread %s" % (len(roots), thread), key="choice")
-            return []
-    chosen = roots + descendants(roots[0], candidates)
-    for other in candidates:
-        if other not in chosen:
-            gaps.add("transcript_unrelated", None, file="sessions", key="others")
-    return chosen
-
-
-def descendants(root, candidates):
-    """Sub-agents: files whose session is the root's or whose parent is known to belong to it, in path order."""
-    family, grown = {root.id}, True
-    while grown:
-        grown = False
-        for one in candidates:
-            if one.id not in family and one.parent in family:
-                family.add(one.id)
-                grown = True
-    same = [one for one in candidates if one.parent and one.session == root.id]
-    return [one for one in candidates if one is not root and one.id != root.id and (one.id in family or one in same)]
-
-
-def first_record(root, path):
-    """session_meta's payload; empty where the first line is not readable."""
-    fd = files.open_file(root, path, Gaps())
-    if fd is None:
-        return {}
-    head = b""
-    try:
-        for piece in files.pieces(fd, path, Gaps(), LONGEST_META) or ():
-            head += piece
-            if b"\n" in piece:
-                break
-    finally:
-        os.close(fd)
-    try:
-        _, kind, payload, _ = split(head.split(b"\n", 1)[0].strip())
-    except (ValueError, RecursionError):
-        return {}
-    return payload if kind == "session_meta" and isinstance(payload, dict) else {}
 
 
 # -- what they say --------------------------------------------------------------------------------------------------------
@@ -153,14 +55,16 @@ class Story:
     def __init__(self, run, gaps):
         self.run, self.gaps, self.live = run, gaps, run["live"]
         self.records = Records(run.get("dirfd"))
-        self.threads, self.native_files, self.root = [], {}, None
+        self.threads, self.native_files, self.root, self.candidates = [], {}, None, []
 
     def wanted_thread(self):
         """The thread that stdout announced; else the one that the main requests' headers name."""
         if self.live.thread_id:
             return self.live.thread_id
-        named = {thread_of(one) for one in read_attempts(self.run["dirfd"]) if one.get("main") and not metadata(one).get("parent_thread_id")} if self.run.get("dirfd") is not None else set()
-        named.discard(None)
+        if self.run.get("dirfd") is None:
+            return None
+        main = (one for one in read_attempts(self.run["dirfd"]) if one.get("main"))
+        named = {thread_of(one) for one in main if not metadata(one).get("parent_thread_id")} - {None}
         return named.pop() if len(named) == 1 else None
 
     def read(self, root, candidate):
@@ -188,6 +92,16 @@ class Story:
         self.root = self.root or thread
         self.threads.append(thread)
         self.check(thread, known)
+        if candidate.forked:
+            self.continue_from(root, thread)
+
+    def continue_from(self, root, thread):
+        """A forked thread counts on from its origin's total (0.171.0: session_meta.history_base says where)."""
+        thread.gap("history_elsewhere", "thread %s" % thread.candidate.forked)
+        thread.baseline = sessions.total_at(root, self.candidates, thread.candidate.meta.get("history_base"), sessions.MOST_FORKS)
+        if thread.baseline is None:
+            thread.baseline_missing = True
+            thread.gap("usage_baseline_unavailable", "forked from %s" % thread.candidate.forked)
 
     def check(self, thread, known):
         """Gaps that only a whole file shows."""
@@ -198,7 +112,8 @@ class Story:
             thread.gap("history_from_events")
         if not len(thread.history):
             thread.gap("agent_artifact_unavailable", "the transcript holds no conversation")
-        if known is None and began and older(began, self.run.get("started_at")):
+        if known is None and older(began, self.run.get("started_at")):
+            thread.baseline_missing = True
             thread.gap("usage_baseline_unavailable", "the thread began at %s" % began)
 
     # -- evidence -----------------------------------------------------------------------------------------------------
@@ -244,24 +159,36 @@ class Story:
         root = thread is self.root
         ids = {other.candidate.id: other.invocation_id for other in self.threads}
         parent = None if root else ids.get(thread.candidate.parent, self.run["invocation_id"])
-        spawned = next((other.spawned[thread.candidate.id] for other in self.threads if thread.candidate.id in other.spawned), None)
+        spawned = next(
+            (other.spawned[thread.candidate.id] for other in self.threads if thread.candidate.id in other.spawned), None
+        )
         if not root and spawned is None:
             thread.gap("subagent_spawn_unlinked")
         lasted = None if thread.first_at is None else round((thread.last_at - thread.first_at) * 1000, 3)
         status, error = ending(thread)
         record = bare_invocation(thread.invocation_id, calls)
-        record.update(parent_invocation_id=parent, spawned_by_tool_call_id=spawned, status=status, error_type=error, duration_ms=lasted, conversation=thread.history)
+        record.update(
+            parent_invocation_id=parent,
+            spawned_by_tool_call_id=spawned,
+            status=status,
+            error_type=error,
+            duration_ms=lasted,
+            conversation=thread.history,
+        )
         return record
 
     def differences(self):
         """Where stdout and rollout do not tell the same; the rollout is the truth about tools."""
         if self.live.open:
             kinds = ", ".join(sorted(set(self.live.open.values())))
-            self.gaps.add("event_transcript_difference", "%d items started on stdout and did not complete there (%s)" % (len(self.live.open), kinds), self.run["invocation_id"], key="open")
+            detail = "%d items started on stdout and did not complete there (%s)" % (len(self.live.open), kinds)
+            self.gaps.add("event_transcript_difference", detail, self.run["invocation_id"], key="open")
         root = self.root
         if root and self.live.terminal == "success" and root.last_message != self.live.final_message:
-            self.gaps.add("event_transcript_difference", "the last message on stdout is not the transcript's", self.run["invocation_id"], key="final")
-        for found in {child for thread in self.threads for child in thread.spawned} - {thread.candidate.id for thread in self.threads}:
+            detail = "the last message on stdout is not the transcript's"
+            self.gaps.add("event_transcript_difference", detail, self.run["invocation_id"], key="final")
+        spawned = {child for thread in self.threads for child in thread.spawned}
+        for found in sorted(spawned - {thread.candidate.id for thread in self.threads}):
             self.gaps.add("subagent_transcript_unavailable", found, self.run["invocation_id"], key=found)
         for warning in self.live.warnings:
             for prefix, code in ((FALLBACK, "model_metadata_fallback"), (ESTIMATES, "compaction_accuracy_advisory")):
@@ -278,7 +205,7 @@ class Story:
             figures = self.share(thread)
             partial = partial or figures is None
             shown = dict(figures or usage.UNKNOWN)
-            if thread.baseline is not None:
+            if thread.baseline is not None or thread.baseline_missing:
                 shown["thread_total"] = thread.total
             threads[thread.candidate.id] = shown
             if figures is not None:
@@ -286,7 +213,7 @@ class Story:
         notes = {
             "reset": any(thread.reset for thread in self.threads),
             "invalid": any(thread.total_seen and not thread.total_valid for thread in self.threads),
-            "omitted": any(not thread.total_seen and thread.turn_ended == "complete" and not thread.turn_error and thread.last_message is not None for thread in self.threads),
+            "omitted": any(not thread.total_seen and terminal(thread) == "success" for thread in self.threads),
             "compactions": sum(len(thread.compactions) for thread in self.threads),
             "partial": partial and total is not None,
         }
@@ -294,7 +221,7 @@ class Story:
 
     def share(self, thread):
         """The run's part of a thread's total; None where it is not known."""
-        if thread.total is None:
+        if thread.total is None or thread.baseline_missing:
             return None
         if not thread.total_valid:
             thread.gap("usage_invalid")
@@ -307,6 +234,8 @@ class Story:
         """The root thread's share by turn.completed; all zeros mean that the provider sent none (facts)."""
         figures = usage.normalise(self.live.usage)
         if figures is None or usage.is_zero(figures) and not (self.root and self.root.total):
+            return None
+        if self.root and self.root.baseline_missing:
             return None
         if self.root and self.root.baseline is not None:
             return usage.subtract(figures, self.root.baseline)
@@ -346,42 +275,9 @@ def bare_invocation(identity, calls):
 
 
 def older(began, started_at):
-    from worker.harnesses.codex_thread import unix_time
-
+    """Did a thread begin before the run?  A second's tolerance: the file's stamps are of the CLI's wall clock."""
     began = unix_time(began)
     return began is not None and started_at is not None and began < started_at - 1.0
-
-
-# -- the wire's words -----------------------------------------------------------------------------------------------------
-
-
-def thread_of(attempt):
-    identity = attempt.get("identity")
-    return identity.get("thread-id") if isinstance(identity, dict) else None
-
-
-def metadata(attempt):
-    """x-codex-turn-metadata of an attempt, as a dict."""
-    identity = attempt.get("identity")
-    try:
-        found = json.loads(identity["x-codex-turn-metadata"])
-    except (TypeError, KeyError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def describe(attempt):
-    found = metadata(attempt)
-    return {"turn_id": text_of(found.get("turn_id")), "request_kind": text_of(found.get("request_kind"))}
-
-
-def version_on_wire(wire):
-    """The CLI's version from a user-agent that the proxy saw."""
-    for agent in (wire or {}).get("user_agents") or ():
-        found = AGENT.match(str(agent))
-        if found:
-            return found.group(1)
-    return None
 
 
 # -- display events as items ----------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ names that the vendors' SDKs read (openai-python OPENAI_BASE_URL, OPENAI_API_KEY
 ANTHROPIC_API_KEY; python-genai GOOGLE_GEMINI_BASE_URL, GEMINI_API_KEY, GOOGLE_API_KEY); variables that `env` sets win, but a
 key variable of the input document is the caller's own business only when the caller also points the CLI somewhere else.
 """
+
 from __future__ import annotations
 
 import signal

@@ -3,6 +3,7 @@
 Terminal shapes that several CLIs share are understood ({"type": "result", "is_error": ...}, turn.completed, turn.failed), so
 that a program that has said its last word and does not exit can be stopped; for anything else exit 0 is the success.
 """
+
 from __future__ import annotations
 
 from worker.gaps import Gaps
@@ -30,7 +31,12 @@ class Live:
         if kind == "result":
             self.result(event)
         elif kind == "turn.completed":
-            self.terminal, self.message, self.final_message, self.usage = "success", None, self.partial_message, event.get("usage")
+            self.terminal, self.message, self.final_message, self.usage = (
+                "success",
+                None,
+                self.partial_message,
+                event.get("usage"),
+            )
         elif kind == "turn.failed":
             error = event.get("error")
             self.terminal, self.final_message = "failure", None

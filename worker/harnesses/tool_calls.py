@@ -4,6 +4,7 @@ Held are the calls of a window (the last WINDOW); an older one is handed out as 
 transcript.  Status: completed, failed, timeout, cancelled, incomplete (no output seen), unknown (output without a known
 result).  Of several calls with one id neither gets an output that could be the other's (C14).
 """
+
 from __future__ import annotations
 
 WINDOW = 4096
@@ -25,9 +26,16 @@ class ToolCalls:
             identity = "%s@%d" % (self.file, offset)
             self.gap("tool_call_synthetic_id", identity, offset)
         record = {
-            "kind": "tool_call", "invocation_id": self.invocation_id, "tool_call_id": identity, "tool_name": name,
-            "started_at": at, "completed_at": None, "duration_ms": None, "timing_source": "artifact" if at else None,
-            "status": "incomplete", "error_type": None,
+            "kind": "tool_call",
+            "invocation_id": self.invocation_id,
+            "tool_call_id": identity,
+            "tool_name": name,
+            "started_at": at,
+            "completed_at": None,
+            "duration_ms": None,
+            "timing_source": "artifact" if at else None,
+            "status": "incomplete",
+            "error_type": None,
         }
         if synthetic:
             record["synthetic"] = True
@@ -70,7 +78,7 @@ class ToolCalls:
         record["_answered"] = True
         if not record.get("_structured") or result[0] == "cancelled":
             record["status"], record["error_type"] = result[0] or "unknown", result[1]
-        if not record.get("_structured"):
+        if not record.get("_timed"):
             self.time(record, record["started_at"], at)
 
     def structured(self, identity, result, started, completed):
@@ -82,6 +90,7 @@ class ToolCalls:
         if result[0] and record["status"] != "cancelled":
             record["status"], record["error_type"] = result
         if started is not None:
+            record["_timed"] = True
             self.time(record, started, completed, "executor")
         return record
 
@@ -100,7 +109,9 @@ class ToolCalls:
             if self.calls.get(record["tool_call_id"]) is record:
                 del self.calls[record["tool_call_id"]]
             if record["status"] == "unknown":
-                self.gaps.add("tool_outcome_unavailable", record["tool_name"], self.invocation_id, self.file, key=record["tool_name"])
+                self.gaps.add(
+                    "tool_outcome_unavailable", record["tool_name"], self.invocation_id, self.file, key=record["tool_name"]
+                )
             self.emit({name: value for name, value in record.items() if not name.startswith("_")})
         self.window = self.window[count:] if count is not None else []
 

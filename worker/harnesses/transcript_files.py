@@ -4,6 +4,7 @@ A name is only ever opened relative to a directory descriptor, with O_NOFOLLOW (
 O_NONBLOCK (a FIFO does not hang), and is read only if it is a plain file with one link.  The number of entries and files,
 the depth, the size of a file and of a line are bounded; what lies beyond a bound is a gap, never a guess.
 """
+
 from __future__ import annotations
 
 import errno

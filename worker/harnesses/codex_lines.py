@@ -1,0 +1,157 @@
+"""Lines of a rollout file, and what is written in single records of it.
+
+Formats of 0.144.4 and 0.171.0; every pattern here was seen in a file that the real CLI wrote.
+"""
+
+from __future__ import annotations
+
+import calendar
+import json
+import re
+
+HEAD = re.compile(rb'\{"timestamp":"([^"\\]{1,40})",(?:"ordinal":[0-9]{1,15},)?"type":"([a-z_]{1,40})","payload":')
+TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d{1,9})?Z$")
+
+
+def refuse(constant):
+    raise ValueError("%s is no JSON" % constant)
+
+
+DECODER = json.JSONDecoder(parse_constant=refuse)
+MOST_TEXT = 4000  # characters at an output's head that are searched for its result
+
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+# How a tool output begins -> (status, error type).  Seen with 0.144.4 and 0.171.0.
+EXIT = re.compile(r"^(?:Process exited with code|Exit code:) (-?\d+)$", re.M)
+RESULTS = (
+    (re.compile(r"^(Wall time: [0-9.]+ seconds\n)?aborted by user"), "cancelled", "aborted"),
+    (re.compile(r"^unsupported (custom tool )?call: "), "failed", "unsupported_call"),
+    (re.compile(r"^failed to parse function arguments: "), "failed", "invalid_arguments"),
+    (
+        re.compile(r"^(execution error: |exec_command failed|write_stdin failed|Script failed|apply_patch verification failed)"),
+        "failed",
+        "tool_error",
+    ),
+    (re.compile(r'^\{"(agent_id|status|previous_status)":'), "completed", None),
+    (re.compile(r"^(Plan updated|Script completed|attached local image path)"), "completed", None),
+)
+# item_completed statuses (0.171.0) and those of *_end events (0.144.4).
+STATUSES = {"completed": "completed", "failed": "failed", "declined": "cancelled"}
+
+
+class Place:
+    """Where a record stands: file offset and length, unix time or None, in this run or before it, and (start, length) of its
+    payload where those bytes are strict JSON as they are."""
+
+    __slots__ = ("offset", "length", "stamp", "current", "payload")
+
+    def __init__(self, offset, length, stamp, current, payload):
+        self.offset, self.length, self.stamp, self.current, self.payload = offset, length, stamp, current, payload
+
+
+def split(line):
+    """(unix time, type, payload, (start, length) of the payload's bytes or None) of a line; raises ValueError.
+
+    The usual layout is parsed once, and the payload's own bytes are found on the way; any other layout as a whole."""
+    head = HEAD.match(line)
+    if head:
+        text = line[head.end() :].decode("utf-8", "replace")
+        try:
+            payload, end = DECODER.raw_decode(text)
+        except json.JSONDecodeError as error:
+            raise ValueError("%s at byte %d" % (error.msg, head.end() + error.pos)) from None
+        tail = text[end:]
+        if tail == "}" or tail.startswith(',"metadata":{') and isinstance(DECODER.decode("{" + tail[1:]), dict):
+            plain = "\ufffd" not in text and "\\ud" not in text and "\\uD" not in text
+            length = end if text.isascii() else len(text[:end].encode("utf-8"))
+            return (
+                unix_time(head.group(1).decode("ascii", "replace")),
+                head.group(2).decode(),
+                payload,
+                (head.end(), length) if plain else None,
+            )
+    record = DECODER.decode(line.decode("utf-8", "replace"))
+    if not isinstance(record, dict):
+        raise ValueError("no JSON object")
+    return unix_time(record.get("timestamp")), record.get("type"), record.get("payload"), None
+
+
+def not_utf8(line):
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+SECONDS = {}
+
+
+def unix_time(stamp):
+    """Unix seconds of an RFC 3339 UTC stamp; None for anything else."""
+    found = TIME.match(stamp) if isinstance(stamp, str) else None
+    if not found:
+        return None
+    minute = stamp[:16]
+    if minute not in SECONDS:
+        SECONDS.clear()
+        SECONDS[minute] = calendar.timegm(tuple(int(part) for part in found.groups()[:5]) + (0,))
+    return round(SECONDS[minute] + int(found.group(6)) + float(found.group(7) or 0), 6)
+
+
+def text_of(value):
+    return value if isinstance(value, str) and value else None
+
+
+def milliseconds(value):
+    return value / 1000.0 if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e15 else None
+
+
+def output_text(output):
+    """The text of an output: a string, or the text parts of a list of content items."""
+    if isinstance(output, str):
+        return output
+    if isinstance(output, dict):
+        return output_text(output.get("content") or output.get("output"))
+    if isinstance(output, list):
+        return "\n".join(item["text"] for item in output[:20] if isinstance(item, dict) and isinstance(item.get("text"), str))
+    return ""
+
+
+def result_of(text, raw=None):
+    """(status, error_type) told by an output; (None, None) where it does not tell."""
+    if isinstance(raw, dict) and isinstance(raw.get("success"), bool):
+        return ("completed", None) if raw["success"] else ("failed", "tool_error")
+    head = text[:MOST_TEXT].split("\nOutput:\n", 1)[0]
+    for pattern, status, error in RESULTS:
+        if pattern.search(head):
+            return status, error
+    found = EXIT.search(head) or EXIT.search(text[len(head) : len(head) + 40])
+    if found and found.group(1) == "124" and text.startswith("\nOutput:\ncommand timed out after ", len(head)):
+        return "timeout", "timeout"
+    if found:
+        return ("completed", None) if int(found.group(1)) == 0 else ("failed", "exit_code_%s" % found.group(1))
+    return None, None
+
+
+def executor_result(item):
+    """(status, error_type) of a structured record: exit code, success flag, MCP result, status word."""
+    code, success, result = item.get("exit_code"), item.get("success"), item.get("result")
+    if isinstance(code, int) and not isinstance(code, bool):
+        return ("completed", None) if code == 0 else ("failed", "exit_code_%d" % code)
+    if isinstance(success, bool):
+        return ("completed", None) if success else ("failed", "tool_error")
+    if isinstance(result, dict) and ("Ok" in result or "Err" in result):
+        inner = result.get("Ok")
+        failed = "Err" in result or isinstance(inner, dict) and bool(inner.get("isError") or inner.get("is_error"))
+        return ("failed", "tool_error") if failed else ("completed", None)
+    status = STATUSES.get(item.get("status")) if isinstance(item.get("status"), str) else None
+    return status, "tool_error" if status == "failed" else None
+
+
+def display_text(item):
+    """The text of a display item (UserMessage, AgentMessage)."""
+    content = item.get("content")
+    parts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    return "".join(part for part in parts if isinstance(part, str)) or None
