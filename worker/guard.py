@@ -38,7 +38,7 @@ def guard(link, on_worker_death, finished, cleanup_timeout=10.0):
         for pid, raw in _changed_children():
             if pid == link.peer and os.WIFSTOPPED(raw):
                 stopped += 1
-                tree.tell(link, b"stopped")
+                link.send(b"stopped")
                 os.kill(pid, signal.SIGCONT)
             elif pid == link.peer:
                 status = exit_status(raw)

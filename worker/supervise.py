@@ -56,6 +56,12 @@ class Link:
         kernel.become_subreaper()  # not inherited by a fork
         kernel.set_not_dumpable()
 
+    def send(self, line):
+        try:
+            os.write(self.write_fd, line + b"\n")
+        except OSError:  # the other one is gone, and `fd` tells
+            pass
+
 
 def fork_worker():
     """Split in two; `link.is_guard` tells which one returns. The worker gets SIGTERM when the guard dies.

@@ -159,10 +159,7 @@ class Hunt:
 
 def _ask_guard(link, hunt):
     """Orphans went to PID 1, which is our guard: it kills them and tells."""
-    try:
-        os.write(link.write_fd, b"kill")
-    except OSError:
-        return None, "the guard is gone"
+    link.send(b"kill")
     answer = b""
     while not answer.endswith(b"\n"):
         piece = os.read(link.fd, 65536)
@@ -180,16 +177,8 @@ def answer(link, deadline_s):
     hunt = Hunt(time.monotonic() + deadline_s, link.wakeup, spare=link.peer)
     gone = hunt.run()
     told = {"gone": gone, "killed": hunt.killed, "count": hunt.count, "error": hunt.error}
-    tell(link, json.dumps(told).encode())
+    link.send(json.dumps(told).encode())
     return hunt.spare_status
-
-
-def tell(link, line):
-    """From the guard to its worker."""
-    try:
-        os.write(link.write_fd, line + b"\n")
-    except OSError:  # the worker is gone, and SIGCHLD says so
-        pass
 
 
 def kill_marked(marker, since_ticks=0):
