@@ -15,14 +15,13 @@ COMMANDS = {
     "schema": ("worker.host.schema", "schema NAME"),
     "explode": ("worker.host.explode", "explode DIR"),
 }
-LATER = ("recover", "proxy", "export", "report", "doctor")
 GRADE, USAGE, BAD_INPUT, NO_OUTCOME, MASK, FAILED, NO_DIRECTORY, RETRY = 0, 64, 65, 66, 69, 70, 73, 75
 
 
-def say(sentence, end="\n"):
+def say(sentence):
     """One sentence on stderr; a closed stderr is no reason to fail."""
     try:
-        os.write(2, ("sandbox-worker: %s%s" % (sentence, end)).encode("utf-8", "replace"))
+        os.write(2, ("sandbox-worker: %s\n" % sentence).encode("utf-8", "replace"))
     except OSError:
         pass
 
@@ -37,6 +36,11 @@ def main(arguments):
     if word in COMMANDS:
         __import__(COMMANDS[word][0])
         return sys.modules[COMMANDS[word][0]].main(rest)
-    from worker import usage_text
+    from worker.usage_text import answer
 
-    return usage_text.answer(word)
+    text, complaint = answer(word, COMMANDS)
+    if complaint:
+        say(complaint)
+        return USAGE
+    os.write(1, text.encode())
+    return 0

@@ -1,75 +1,17 @@
-"""The input document: its fields, their defaults, and what is wrong with a bad one.
+"""The input document: what is wrong with a bad one, and what the run gets from a good one.
 
-The tables below are JSON Schema (the subset that `violation` reads), so the
-schema that `schema input` prints and the rules that `load` applies are the same
-object.  `load` returns a *job*: a plain dict in which every field has a value.
-Whatever is wrong is one `BadInput` whose sentence names the field (exit 65);
-nothing has been started or written by then.
+The rules are a JSON Schema, input.schema.json beside this file: `violation` reads the subset of it that is used there,
+and `schema input` prints it. `load` returns a *job*: a plain dict in which every field has a value. Whatever is wrong is
+one `BadInput` whose sentence names the field (exit 65); nothing has been started or written by then.
 """
-
 from __future__ import annotations
 
 import json
 import os
 
-TEXT = {"type": "string", "minLength": 1}
-FLAG = {"type": "boolean"}
-# poll(2) takes milliseconds in a C int: 2,000,000 s (23 days) is the longest wait there is.
-SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": 2000000}
-COUNT = {"type": "integer", "minimum": 1}
-SIZE = {"type": "integer", "minimum": 0}
-TEXTS = {"type": "array", "items": TEXT}
-MAP = {"type": "object", "additionalProperties": {"type": "string"}}
-APIS = ["responses", "chat", "messages", "generate_content"]
-ACTIONS = ["grade", "mask", "retry"]
-MIB = 1 << 20
+from worker.version import data
 
-
-def _table(**fields):
-    return {"type": "object", "additionalProperties": False, "properties": fields}
-
-
-def _with(schema, default):
-    return dict(schema, default=default)
-
-
-def _one_of(values, **more):
-    return dict({"type": "string", "enum": values}, **more)
-
-
-MODEL = _table(
-    base_url=TEXT, socket=TEXT, name=TEXT, api=_one_of(APIS),
-    api_key_file=TEXT, keep_key_file=_with(FLAG, False), api_key_env=TEXT, api_key=TEXT,
-    auth=_one_of(["as_sent", "bearer", "x-api-key", "api-key", "x-goog-api-key", "query", "none"], default="as_sent"),
-    headers=_with(MAP, {}), query=_with(MAP, {}), ca_file=TEXT, use_proxy=_with(FLAG, False),
-    first_byte_timeout=SECONDS, idle_timeout=SECONDS)
-
-RETRY = _table(
-    max_attempts=_with(COUNT, 6), max_wait=_with(SECONDS, 120), budget=_with(SECONDS, 900),
-    base=_with(SECONDS, 1), cap=_with(SECONDS, 60), ambiguous_replays=_with(SIZE, 1),
-    hold=_one_of(["first_event", "answer"]),
-    statuses=_with({"type": "array", "items": {"type": "integer", "minimum": 400, "maximum": 599}}, []))
-
-LIMITS = _table(
-    requests=_with(COUNT, 2000), total_tokens=COUNT, output_tokens=COUNT,
-    stdout_bytes=_with(COUNT, 256 * MIB), stderr_bytes=_with(COUNT, 64 * MIB),
-    body_bytes=_with(SIZE, 1024 * MIB), request_bytes=_with(COUNT, 1024 * MIB))
-
-INPUT = _table(
-    directory=TEXT, harness=TEXT, command=dict(TEXTS, minItems=1), cwd=TEXT,
-    env=_with(MAP, {}), pass_env=_with(TEXTS, []),
-    prompt={"type": "string"}, prompt_file=TEXT,
-    timeout=_with(SECONDS, 1800), grace=SECONDS, cleanup_timeout=_with(SECONDS, 10), linger=_with(SECONDS, 30),
-    model_base_url=TEXT, model=MODEL, retry=RETRY, limits=LIMITS,
-    bodies=_one_of(["all", "errors", "none"], default="all"),
-    invocation_id=TEXT, nonce=TEXT, labels=_with({"type": "object"}, {}),
-    run_attempt=_with(COUNT, 1), run_max_attempts=COUNT,
-    policy=_with({"type": "object", "additionalProperties": _one_of(ACTIONS)}, {}),
-    redact=_with({"type": "array", "items": {"type": "string", "minLength": 8}}, []),
-    expect=TEXT, strict_key=_with(FLAG, False),
-    agent_user={"type": "string", "pattern": "^[0-9]+(:[0-9]+)?$"}, no_new_privs=_with(FLAG, False),
-    share=_with(FLAG, False), watch_stdin=_with(FLAG, False), seal_key=TEXT)
-
+INPUT = json.loads(data("worker/input.schema.json"))
 # Fields that are refused in a file, because a file can be read by the agent (DESIGN 6).
 ONLY_ON_STDIN = (("model", "api_key"), ("seal_key",))
 EITHER = (("prompt", "prompt_file"), ("model", "model_base_url"))
@@ -160,7 +102,8 @@ def load(source, text):
     if reason:
         raise BadInput(reason)
     job = filled(INPUT, document)
-    job["retry"], job["limits"] = filled(RETRY, job["retry"] or {}), filled(LIMITS, job["limits"] or {})
+    job["retry"], job["limits"] = (
+        filled(INPUT["properties"][name], job[name] or {}) for name in ("retry", "limits"))
     job["directory"] = job["directory"] or os.path.dirname(os.path.abspath(source))
     job["invocation_id"] = job["invocation_id"] or "run-" + os.urandom(8).hex()
     job["nonce"] = job["nonce"] or os.urandom(16).hex()
@@ -230,7 +173,7 @@ def _model(job):
         return None
     # The reference's short form: the key stands in `env` and is replaced there by the run's token.
     short = {"base_url": job["model_base_url"], "api": "responses"} if job["model"] is None else job["model"]
-    model = filled(MODEL, short)
+    model = filled(INPUT["properties"]["model"], short)
     model["key"] = model.pop("api_key")
     if job["model"] is None:
         model["key"] = job["env"].get("OPENAI_API_KEY")

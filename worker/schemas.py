@@ -8,7 +8,7 @@ only with a new number in `schema`.
 
 from __future__ import annotations
 
-from worker.contract import ACTIONS, INPUT, LIMITS, MODEL, RETRY
+from worker.contract import INPUT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 STRING, NUMBER, INTEGER, BOOLEAN = {"type": "string"}, {"type": "number"}, {"type": "integer"}, {"type": "boolean"}
 OBJECT, LIST = {"type": "object"}, {"type": "array", "items": {"type": "object"}}
 STATUSES = ["completed", "failed", "incomplete", "not_run"]
+ACTIONS = ["grade", "mask", "retry"]
 FAULTS = ["agent", "model", "limit", "environment", "worker", "host", "none"]
 INVOCATION_STATUSES = ["completed", "failed", "incomplete", "unknown"]
 TOOL_STATUSES = ["completed", "failed", "timeout", "cancelled", "incomplete", "unknown"]
@@ -93,7 +94,6 @@ RECORDS = {
 }
 SCHEMAS = {"input": INPUT, "launch": LAUNCH, "attempt": ATTEMPT, "cleanup": CLEANUP, "observations": OBSERVATIONS,
            "result": RESULT}
-PARTS = {"model": MODEL, "retry": RETRY, "limits": LIMITS}
 
 
 def published(name: str) -> "dict[str, Any]":
