@@ -1,10 +1,10 @@
 """A scripted upstream on a raw socket: what it sends is exactly what the script says, and it remembers what it got.
 
-    with RawServer([[...steps of connection 1...], [...connection 2...]]) as server:
+    with RawServer([[...steps of request 1...], [...request 2...]]) as server:
 Steps: bytes (sent) · "read" (one whole request) · ("read_head",) · ("sleep", s) · ("wait", threading.Event) · "fin" · "rst"
-· ("hold",) until the server closes. A list of steps per connection; the last list repeats. A connection may have several
-`read`s. Without a leading read step, "read" is put in front.
-`requests`: (connection number, head bytes, body bytes); `connections`: how many were accepted.
+· ("hold",) until the server closes · ("call", function of the socket). A list of steps per request (whether it comes on
+a new connection or a kept one); the last list repeats. Without a leading read step, "read" is put in front.
+`requests`: (connection number, head bytes, body bytes); `connections`: how many were accepted; `turns`: lists begun.
 """
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import threading
 class RawServer:
     def __init__(self, script, family=socket.AF_INET, address=("127.0.0.1", 0), wrap=None):
         self.script, self.wrap = script, wrap
-        self.requests, self.connections = [], 0
+        self.requests, self.connections, self.turns, self.lock = [], 0, 0, threading.Lock()
         self.closing = threading.Event()
         self.listener = socket.socket(family, socket.SOCK_STREAM)
         self.listener.bind(address)
@@ -66,15 +66,17 @@ class RawServer:
         try:
             if self.wrap:
                 sock = self.wrap(sock)
-            steps = list(self.script[min(number, len(self.script) - 1)])
-            if not steps or steps[0] not in ("read", ("read_head",), "rst", "fin", ("hold",)):
-                steps.insert(0, "read")
-            for step in steps:
-                if not self._step(sock, number, step):
+            while True:
+                with self.lock:
+                    turn, self.turns = self.turns, self.turns + 1
+                steps = list(self.script[min(turn, len(self.script) - 1)])
+                if not steps or steps[0] not in ("read", ("read_head",), "rst", "fin", ("hold",)):
+                    steps.insert(0, "read")
+                for step in steps:
+                    if not self._step(sock, number, step):
+                        return
+                if not sock.recv(1, socket.MSG_PEEK):  # kept alive: the next request takes the next script
                     return
-            # the script is done: the connection stays open until the server closes or the peer does
-            while sock.recv(65536):
-                pass
         except (OSError, EOFError):
             pass
         finally:
