@@ -85,7 +85,7 @@ class Reader:
     events: stream events so far; terminal, complete: see above; is_stream; content_seen: something beyond preamble came
     (at the end, for a document); error: {"code","type","message"[,"detail"]} or None; finish_reason, response_id, model:
     as the vendor wrote them; usage, usage_raw; retry_delay: seconds from the error body; not_decoded: reason or None;
-    html: the body is a page; excerpt: the first 500 bytes of a body that is neither JSON nor events, else None.
+    html: the body is a page or other markup; excerpt: the first 500 bytes of a body that is neither JSON nor events, else None.
     """
 
     def __init__(self, dialect: str | None, content_type: str | None, content_encoding: str | None) -> None:
@@ -171,7 +171,7 @@ class Reader:
             self.is_stream = True
             self._mode = self._events
         else:
-            self.html = self.html or bare[:9].lower().startswith((b"<!doctype", b"<html", b"<head"))
+            self.html = self.html or bare[:1] == b"<"
             self._mode = self._text
         if head:
             self._mode(head)

@@ -35,9 +35,10 @@ def _result(code: object, kind: object, message: object, detail: object = None) 
 
 def _from_object(error: dict) -> dict:
     code, kind = error.get("code"), error.get("type") or error.get("status") or error.get("__type")
-    inner = error.get("innererror") or error.get("inner_error")
+    wrapped = error.get("provider_specific_fields")
+    inner = error.get("innererror") or (wrapped.get("innererror") if isinstance(wrapped, dict) else None)
     if isinstance(inner, dict) and isinstance(inner.get("code"), str):
-        code = inner["code"]  # Azure: the outer code is "content_filter" or a bare 400, the inner one says which
+        code = inner["code"]  # Azure, also through LiteLLM: the outer code may be a bare 400, the inner one says which
     details = error.get("details")
     for one in details[:64] if isinstance(details, list) else ():
         if isinstance(one, dict) and isinstance(one.get("reason"), str):

@@ -118,8 +118,9 @@ PHRASES = (
               r"(?:exceed|too|limit|reached|[0-9])", r"(?:exceeds?|exceeded|over|larger than|longer than|ran out of room in) "
               r"(?:the |this |its )?(?:model'?s? )?(?:maximum |available |max )?context"),
      "context_length", "OA, VL, SG, OR, LCPP"),
-    (_phrases(r"prompt is too long", r"input is too long", r"prompt too long", r"input length and `?max_tokens`? exceed"),
-     "context_length", "AN, BED, OLL"),
+    (_phrases(r"prompt is too long", r"input is too long", r"prompt too long", r"ContextWindowExceededError",
+              r"input tokens exceed", r"input length and `?max_tokens`? exceed"),
+     "context_length", "AN, BED, OLL, LL, OA"),
     (_phrases(r"input token count [^.]{0,40}exceeds? the maximum", r"exceeds the maximum number of tokens allowed"),
      "context_length", "GO"),
     (_phrases(r"(?:longer than|exceeds?) the (?:maximum )?model(?:'s)? (?:maximum )?(?:context |sequence )?(?:length|len)",
@@ -132,7 +133,7 @@ PHRASES = (
               r"output blocked by content", r"flagged (?:as|by|for)", r"input was flagged", r"^moderation: ",
               r"rejected (?:as a result of|by) (?:our |the )?safety system", r"violat(?:es|ing|ion of) (?:our |the )?"
               r"(?:[a-z]{1,20} )?(?:content|usage|safety) polic", r"data may contain inappropriate content",
-              r"prompt was blocked", r"content exists risk"),
+              r"prompt was blocked", r"content exists risk", r"ContentPolicyViolationError"),
      "refusal", "AZ, AN, OA, OR, DASH, DS"),
     (QUOTA, "quota_exhausted", "OA, AN, GO, OR, DS, LL: without a delay"),
     (_phrases(r"api[ _-]?key (?:is )?(?:not valid|invalid|expired|missing)",
@@ -152,6 +153,7 @@ PHRASES = (
 FAMILIES = (
     ("rate_limit_exceeded", "rate_limited", "OA, AZ"),
     ("rate_limit_error", "rate_limited", "AN"),
+    ("rate_limited", "rate_limited", "gateways"),
     ("rate_limit_reached_error", "rate_limited", "MO"),
     ("ratelimitreached", "rate_limited", "AZ"),
     ("ratelimiterror", "rate_limited", "LL, VL"),
