@@ -9,15 +9,20 @@ from tests.sandboxes import roots
 
 
 @functools.lru_cache(maxsize=None)
-def why_not():
-    """The reason why it cannot be used, or None."""
+def cannot_start():
+    """The reason why bwrap does not work here, or None."""
     if not shutil.which("bwrap"):
         return "no bwrap on PATH (Debian: bubblewrap)"
-    done = subprocess.run(["bwrap", "--bind", "/", "/", "--unshare-all", "true"], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    done = subprocess.run(["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all", "true"],
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode:
         return "bwrap cannot make namespaces here: %s" % done.stderr.decode(errors="replace").strip()
-    return roots.why_not()
+    return None
+
+
+def why_not():
+    """The reason why it cannot be used with a root of its own, or None."""
+    return cannot_start() or roots.why_not()
 
 
 def command(root, argv, binds=(), proc=True, network=False, options=()):

@@ -17,6 +17,8 @@ def why_not():
     busybox = shutil.which("busybox")
     if not busybox:
         return "busybox is missing (Debian: busybox-static)"
+    if not shutil.which("ldd"):
+        return "ldd is missing"
     linked = subprocess.run(["ldd", busybox], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     if linked.returncode == 0:
         return "%s is not static (Debian: busybox-static)" % busybox

@@ -1,0 +1,72 @@
+# sandbox-worker: `make help` lists the targets. Nothing here is needed to use the bundle; it is for those who work on it.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+PYTEST := $(RUN) -m pytest
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*##  */\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+.PHONY: help
+
+build:  ## dist/: the bundle, its text form, sandboxctl, checksums
+	$(PYTHON) build.py
+.PHONY: build
+
+demo:  ## a small scripted agent, end to end, in the strongest sandbox found here
+	$(PYTHON) -m tests.demo.run_demo
+.PHONY: demo
+
+demo-codex:  ## the same with the real Codex CLI from npm
+	$(PYTHON) -m tests.demo.run_demo --agent codex
+.PHONY: demo-codex
+
+test: $(VENV)/tests  ## what a fresh machine can test in a few minutes; says what it skipped and why
+	$(RUN) build.py
+	$(PYTEST)
+.PHONY: test
+
+test-all: $(VENV)/tests  ## all tests: real CLIs, container engines, every Python; with CI=true a missing engine fails
+	$(RUN) build.py
+	$(PYTEST) --all
+	$(RUN) -m tests.on_pythons
+.PHONY: test-all
+
+conformance: $(VENV)/tests  ## the real Codex against the scripted endpoint in Docker: the scenarios that must hold
+	$(PYTEST) --all -m real_cli
+.PHONY: conformance
+
+check: $(VENV)/tests $(VENV)/check  ## the rules of the house, ruff, mypy, and that the build is reproducible
+	$(RUN) build.py --check
+	$(RUN) -m ruff check .
+	$(RUN) -m mypy
+	$(RUN) -m tests.house
+.PHONY: check
+
+bench: $(VENV)/tests  ## start-up, exit to receipt, memory, wake-ups: ratios measured in the same run
+	$(RUN) build.py
+	$(RUN) -m tests.bench
+.PHONY: bench
+
+clean:  ## remove what was built and cached (.cache/ holds CLIs and root file systems)
+	rm -rf dist $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+.PHONY: clean
+
+# The environment of the tests: one stamp per requirements file.
+$(VENV)/tests: tests/requirements.txt | $(VENV)/python
+	$(RUN) -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(VENV)/check: tests/requirements-check.txt | $(VENV)/python
+	@$(RUN) -c 'import sys; sys.exit("make check needs Python 3.10 or later" if sys.version_info < (3, 10) else 0)'
+	$(RUN) -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(VENV)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
+		{ echo "make: $(PYTHON) is missing or older than 3.8; install Python 3.8 or later, or say make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+		{ echo "make: $(PYTHON) has no venv or pip; install them (Debian: python3-venv) or say make PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
