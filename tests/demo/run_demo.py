@@ -83,7 +83,7 @@ def compare(outcome, witness):
     if len(attempts) != len(witness):
         bad.append("the endpoint saw %d requests, the attempt log has %d" % (len(witness), len(attempts)))
     for line in witness:
-        if dict((name.lower(), value) for name, value in line["headers"]).get("authorization") != "Bearer " + KEY:
+        if {name.lower(): value for name, value in line["headers"]}.get("authorization") != "Bearer " + KEY:
             bad.append("request %d did not carry the key" % line["request"])
     for folder, _, names in os.walk(outcome):
         for name in names:
