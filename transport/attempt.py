@@ -95,7 +95,7 @@ class Attempt:
         if 300 <= head.first[1] < 400 and location is not None and not engine.route.same_origin(location.decode("latin-1")):
             raise UpstreamFailed("head", "redirect_refused", location.decode("latin-1")[:200], "unexpected_response",
                                  rule="redirect_refused")
-        self.body = http1.response_body(head, self.request.method)
+        self.body = http1.response_body(head, self.request.head.first[0])
         self.reader = Reader(self.request.dialect, _latin(head.get(b"content-type")), _latin(head.get(b"content-encoding")))
         self.answer = Answer(head, self.body.framing, Spool(engine.dirfd))
         if not self.hold_answer or head.first[1] >= 400:

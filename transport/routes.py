@@ -87,14 +87,13 @@ class Route:
 
     def same_origin(self, location):
         """Does a redirect stay at the configured origin? Relative references do (RFC 3986 4.2)."""
-        head = location.partition("?")[0].partition("#")[0]
-        if location.startswith("//") or location.startswith("\\") or location[:2] == "/\\":
-            location = self.scheme + ":" + location.replace("\\", "/")
-        elif ":" not in head.partition("/")[0]:
+        location = location.replace("\\", "/").lower()  # browsers and some HTTP libraries take one for the other
+        if location.startswith("//"):
+            location = self.scheme + ":" + location
+        elif ":" not in location.partition("?")[0].partition("#")[0].partition("/")[0]:
             return True
         try:
-            return split_url(location)[:3] == (self.scheme, self.host.lower(), self.port) or \
-                split_url(location.lower())[:3] == (self.scheme, self.host.lower(), self.port)
+            return split_url(location)[:3] == (self.scheme, self.host.lower(), self.port)
         except BadAddress:
             return False
 
