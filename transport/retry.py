@@ -66,10 +66,9 @@ def _unix_time(part: dict, now_wall: float) -> float | None:
         return None
     year, month, day = int(part["y"]), _MONTHS.index(part["mon"].lower()) + 1, int(part["d"])
     hour, minute, second = int(part["h"]), int(part["m"]), int(part["s"])
-    if len(part["y"]) == 2:  # RFC 9110 5.6.7: more than 50 years ahead means the past century
-        this_year = 1970 + int(now_wall // 31556952)
-        year += this_year - this_year % 100
-        year -= 100 if year > this_year + 50 else 0
+    if len(part["y"]) == 2:  # RFC 9110 5.6.7: the latest such year that is not more than 50 ahead
+        latest = 1970 + int(now_wall // 31556952) + 50
+        year = latest - (latest - year) % 100
     if not 1 <= day <= _days_in(year, month) or hour > 23 or minute > 59 or second > 60:
         return None
     return ((_days_since_1970(year, month, day) * 24 + hour) * 60 + minute) * 60 + second

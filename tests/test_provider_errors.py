@@ -1,0 +1,99 @@
+"""An error body of any known provider gets the kind that its cause deserves; code before status, delay beats quota words."""
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from tests.corpora import cuts, named
+from transport import provider_errors, retry
+from transport.dialects import Reader
+
+CORPUS = named("errors")
+KINDS = set(provider_errors.HEALS)
+
+
+def kind_of(chunks, wanted):
+    reader = Reader(wanted["dialect"], wanted["content_type"], None)
+    for chunk in chunks:
+        reader.feed(chunk)
+    reader.finish(True)
+    delay = retry.asked_delay(wanted["headers"], reader.retry_delay, 0.0)[0]
+    kind = provider_errors.classify(wanted["status"], reader.error, wanted["content_type"], reader.excerpt, delay)
+    return kind, reader.retry_delay
+
+
+@pytest.mark.parametrize("name", sorted(CORPUS))
+def test_corpus(name):
+    data, wanted = CORPUS[name]
+    assert kind_of([data], wanted) == (wanted["kind"], wanted["body_delay"])
+    for chunks in cuts(data, 40):
+        assert kind_of(chunks, wanted) == (wanted["kind"], wanted["body_delay"])
+
+
+def test_every_row_is_a_known_kind_and_says_its_source():
+    for table in (provider_errors.CODES, provider_errors.PHRASES, provider_errors.FAMILIES):
+        for what, kind, source in table:
+            assert kind in KINDS and source
+            assert not isinstance(what, str) or what == what.lower()
+    codes = [row[0] for row in provider_errors.CODES + provider_errors.FAMILIES]
+    assert len(codes) == len(set(codes)), "a code that stands twice"
+    assert set(provider_errors.STATUSES.values()) <= KINDS
+    assert set(provider_errors.FINISHES.values()) - {None} <= KINDS
+
+
+@pytest.mark.parametrize("code, kind, source", provider_errors.CODES)
+def test_a_telling_code_decides_under_every_status(code, kind, source):
+    for status in (200, 400, 401, 404, 429, 500, 503, None):
+        for error in ({"code": code, "type": None, "message": None}, {"code": None, "type": code.upper(), "message": "x"}):
+            assert provider_errors.classify(status, error, "application/json", None, 5.0) == kind
+
+
+@pytest.mark.parametrize("status, kind", [
+    (200, None), (204, None), (301, "unexpected_response"), (400, "invalid_request"), (401, "authentication"),
+    (402, "quota_exhausted"), (403, "permission"), (404, "model_not_found"), (405, "invalid_request"), (408, "model_timeout"),
+    (409, "invalid_request"), (413, "context_length"), (422, "invalid_request"), (429, "rate_limited"), (500, "server_error"),
+    (502, "server_error"), (503, "overloaded"), (504, "server_error"), (520, "server_error"), (529, "overloaded"),
+    (599, "server_error"), (None, None),
+])
+def test_a_bare_status(status, kind):
+    assert provider_errors.classify(status, None) == kind
+
+
+@pytest.mark.parametrize("dialect_reason, kind", [
+    ("content_filter", "refusal"), ("refusal", "refusal"), ("SAFETY", "refusal"), ("max_output_tokens", "output_limit"),
+    ("length", "output_limit"), ("max_tokens", "output_limit"), ("MAX_TOKENS", "output_limit"), ("stop", None),
+    ("model_context_window_exceeded", "context_length"), ("tool_use", None), ("new_reason", None), (None, None),
+])
+def test_finish_reasons(dialect_reason, kind):
+    assert provider_errors.finish_kind(dialect_reason) == kind
+
+
+def test_what_heals():
+    for kind in ("authentication", "permission", "model_not_found", "quota_exhausted", "invalid_request"):
+        assert provider_errors.refuses_retry(kind)
+    for kind in ("rate_limited", "overloaded", "server_error", "unexpected_response", None, "new"):
+        assert not provider_errors.refuses_retry(kind)
+
+
+@pytest.mark.parametrize("message", [
+    "Rate limit reached. See https://example.com/quota", "Please see our usage page", "No credits card needed here",
+    "The model said: I do not exist", "context", "key", "tokens",
+])
+def test_words_alone_decide_nothing(message):
+    assert provider_errors.classify(429, {"code": None, "type": None, "message": message}) == "rate_limited"
+
+
+def test_any_text_is_classified_in_bounded_time():
+    """Phrases meet text from strangers: hostile repetition must not make a pattern backtrack."""
+    words = ["model ", "context ", "exceeds the ", "your ", "usage ", "limit ", "`inputs` ", "request too large for ", "a", ".",
+             "input token count ", "violates ", "content ", " ", "'", "maximum ", "flagged "]
+    rng = random.Random(3)
+    started = time.monotonic()
+    for word in words:
+        provider_errors.by_body({"code": None, "type": None, "message": word * 5000})
+    for _ in range(300):
+        text = "".join(rng.choice(words) for _ in range(600))
+        provider_errors.by_body({"code": rng.choice((None, 1, "x", "9" * 50)), "type": "\u0663\u0663\u0663", "message": text})
+    assert time.monotonic() - started < 30
