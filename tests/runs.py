@@ -78,7 +78,7 @@ def strict(text):
     return value
 
 
-def start(bundle, tmp_path, python=sys.executable, env=None, wrapper=(), stdin=None, **document):
+def start(bundle, tmp_path, python=sys.executable, environ=None, wrapper=(), stdin=None, **document):
     """The process of a run, and its session directory. document: fields of the input document."""
     directory = tmp_path / "run"
     directory.mkdir(exist_ok=True)
@@ -86,7 +86,7 @@ def start(bundle, tmp_path, python=sys.executable, env=None, wrapper=(), stdin=N
     process = subprocess.Popen(
         [*wrapper, python, "-I", "-S", str(bundle), "run", str(directory / "input.json")],
         stdin=stdin if stdin is not None else subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env=None if env is None else dict(os.environ, **env))
+        env=None if environ is None else dict(os.environ, **environ))
     return process, directory
 
 

@@ -1,0 +1,150 @@
+"""Promise: what became of a run, on the built bundle with real agents and a real endpoint: one row of the outcome table each."""
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+from tests import agents, runs
+from tests.endpoint import Endpoint, message
+
+SLOW_DOWN = {"status": 429, "headers": {"Retry-After": "0"}, "json": {"error": {"type": "rate_limit_error", "message": "slow down"}}}
+ANSWER = {"responses": {"items": [message("42")], "usage": [10, 2, 3, 1]}}
+
+
+def error(status, code, text="x"):
+    return {"status": status, "json": {"error": {"code": code, "type": code, "message": text}}}
+
+
+ONCE = "status, _ = ask(); sys.exit(0 if status == 200 else 1)"
+# name, plan, agent, further input, (kind, status, fault, action, exit code)
+ROWS = [
+    ("completed", [ANSWER], ONCE, {}, ("completed", "completed", "none", "grade", 0)),
+    ("recovered", [SLOW_DOWN, SLOW_DOWN, ANSWER], ONCE, {}, ("completed", "completed", "none", "grade", 0)),
+    ("429 for ever", {"default": SLOW_DOWN}, ONCE, {"retry": {"max_attempts": 2}},
+     ("rate_limited", "failed", "model", "retry", 75)),
+    ("quota", [error(429, "insufficient_quota")], ONCE, {}, ("quota_exhausted", "failed", "host", "mask", 69)),
+    ("401", [error(401, "invalid_api_key")], ONCE, {}, ("authentication", "failed", "host", "mask", 69)),
+    ("403", [error(403, "permission_denied")], ONCE, {}, ("permission", "failed", "host", "mask", 69)),
+    ("404", [error(404, "model_not_found")], ONCE, {}, ("model_not_found", "failed", "host", "mask", 69)),
+    ("400", [error(400, "invalid_value")], ONCE, {}, ("invalid_request", "failed", "agent", "mask", 69)),
+    ("context", [error(400, "context_length_exceeded")], ONCE, {}, ("context_length", "incomplete", "limit", "grade", 0)),
+    ("policy", [error(400, "cyber_policy")], ONCE, {}, ("refusal", "completed", "model", "grade", 0)),
+    ("500 for ever", {"default": error(500, "server_error")}, ONCE, {"retry": {"max_attempts": 2, "base": 0.01}},
+     ("server_error", "failed", "model", "retry", 75)),
+    ("529", {"default": error(529, "overloaded_error")}, ONCE, {"retry": {"max_attempts": 1}},
+     ("overloaded", "failed", "model", "retry", 75)),
+    ("HTML", [{"html": "<html>blocked</html>"}], ONCE, {}, ("unexpected_response", "failed", "model", "retry", 75)),
+    ("no call", [], "say(type='hello')", {}, ("no_model_call", "failed", "environment", "mask", 69)),
+    ("crash", [ANSWER], "ask(); say(type='x'); sys.exit(3)", {}, ("agent_crash", "failed", "agent", "grade", 0)),
+    ("no output", [ANSWER], "ask(); sys.exit(3)", {}, ("no_output", "failed", "agent", "grade", 0)),
+    ("own failure", [ANSWER], "ask(); say(type='turn.failed', error={'message': 'no'}); sys.exit(1)", {},
+     ("agent_error", "failed", "agent", "grade", 0)),
+    ("killed", [ANSWER], "ask(); os.kill(os.getpid(), 9)", {}, ("killed", "failed", "environment", "retry", 75)),
+    ("request limit", {"default": ANSWER}, "\nfor i in range(3): status, _ = ask()\nsys.exit(1)", {"limits": {"requests": 2}},
+     ("request_limit", "incomplete", "limit", "grade", 0)),
+    ("token limit", {"default": ANSWER}, "\nfor i in range(3): status, _ = ask()\nsys.exit(1)", {"limits": {"total_tokens": 20}},
+     ("token_limit", "incomplete", "limit", "grade", 0)),
+]
+
+
+@pytest.mark.parametrize("plan,agent,more,expected", [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+def test_the_first_row_that_matches_decides(bundle, tmp_path, plan, agent, more, expected):
+    with Endpoint(plan) as endpoint:
+        done = runs.run(bundle, tmp_path, command=agents.python(agent),
+                        model={"base_url": endpoint.url + "/v1", "api": "responses"}, **more)
+        seen = endpoint.requests()
+    found = (done.outcome["kind"], done.outcome["status"], done.outcome["fault"], done.action, done.code)
+    assert found == expected, done.outcome
+    sent = [record for record in done.attempts if record["decision"] not in ("refused", "latched")]
+    assert [record["request_sha256"] for record in sent] == [one["body_sha256"] for one in seen]
+    assert done.result["cleanup_confirmed"] and done.result["disposition"]["verify_allowed"]
+
+
+NO_MODEL = [
+    ("exit 0", agents.shell("exit 0"), {}, ("completed", "grade", 0)),
+    ("exit 7", agents.shell("echo x; exit 7"), {}, ("agent_crash", "grade", 0)),
+    ("not found", ["/no/such/program"], {}, ("launch_failed", "mask", 69)),
+    ("not found on PATH", ["no-such-program-anywhere"], {}, ("launch_failed", "mask", 69)),
+    ("bad cwd", agents.shell("true"), {"cwd": "/no/such/folder"}, ("launch_failed", "mask", 69)),
+    ("timeout", agents.shell("sleep 600"), {"timeout": 0.5, "grace": 5}, ("wall_timeout", "grade", 0)),
+    ("SIGKILL", agents.shell("echo x; kill -9 $$"), {}, ("killed", "retry", 75)),
+    ("policy of the host", agents.shell("echo x; exit 7"), {"policy": {"agent_crash": "mask"}}, ("agent_crash", "mask", 69)),
+    ("last attempt", agents.shell("echo x; kill -9 $$"), {"run_attempt": 2, "run_max_attempts": 2}, ("killed", "mask", 69)),
+]
+
+
+@pytest.mark.parametrize("command,more,expected", [row[1:] for row in NO_MODEL], ids=[row[0] for row in NO_MODEL])
+def test_runs_without_a_model(bundle, tmp_path, command, more, expected):
+    done = runs.run(bundle, tmp_path, command=command, **more)
+    assert (done.outcome["kind"], done.action, done.code) == expected, done.outcome
+    assert "no_wire" in done.gaps()
+
+
+def test_the_two_lines_on_stdout_name_the_run_and_every_file(bundle, tmp_path):
+    done = runs.run(bundle, tmp_path, command=agents.shell("echo '{}'"), nonce="n-1", invocation_id="i-1")
+    assert [line["event"] for line in done.lines] == ["started", "finished"]
+    assert {(line["nonce"], line["invocation_id"]) for line in done.lines} == {("n-1", "i-1")}
+    assert set(done.lines[1]["files"]) == set(done.result["files"]) | {"result.json"}
+    assert done.lines[1]["outcome"] == done.outcome
+
+
+def test_a_closed_stdout_does_not_stop_a_run(bundle, tmp_path):
+    process, directory = runs.start(bundle, tmp_path, command=agents.shell("echo '{}'"))
+    process.stdout.close()
+    process.stdout = open(os.devnull, "rb")
+    assert runs.finish(process, directory).outcome["kind"] == "completed"
+
+
+def test_the_prompt_arrives_unchanged_and_never_by_environment(bundle, tmp_path):
+    prompt = "Zeile 1\n" + "ü$(x)'\"\0" * 40000
+    source = "import hashlib; d = sys.stdin.buffer.read(); say(size=len(d), sha=hashlib.sha256(d).hexdigest(), env=str(dict(os.environ)).count('Zeile'))"
+    done = runs.run(bundle, tmp_path, command=agents.python(source), prompt=prompt)
+    data = prompt.encode()
+    assert done.events == [{"size": len(data), "sha": hashlib.sha256(data).hexdigest(), "env": 0}]
+
+
+def test_without_a_prompt_stdin_is_at_its_end(bundle, tmp_path):
+    done = runs.run(bundle, tmp_path, command=agents.shell("cat; echo '{\"a\": 1}'"))
+    assert done.events == [{"a": 1}]
+
+
+def test_other_vendors_variables_do_not_reach_the_agent(bundle, tmp_path):
+    source = "say(names=sorted(os.environ), no_proxy=[os.environ['NO_PROXY'], os.environ['no_proxy']], e=os.environ['E'])"
+    given = {"GOOGLE_API_KEY": "real", "OPENAI_BASE_URL": "https://api.openai.com", "BIG": "x" * 120000, "LC_TIME": "C",
+             "NO_PROXY": "corp.example", "http_proxy": "http://127.0.0.1:9", "MY_ONE": "1", "MY_TWO": "2", "TWO": "2"}
+    done = runs.run(bundle, tmp_path, environ=given, command=agents.python(source), pass_env=["MY_*", "TWO"],
+                    env={"E": "line1\nline2 $HOME"})
+    event = done.events[0]
+    assert event["e"] == "line1\nline2 $HOME"
+    assert {"MY_ONE", "MY_TWO", "TWO", "LC_TIME", "http_proxy", "PATH", "HOME"} <= set(event["names"])
+    assert not {"GOOGLE_API_KEY", "OPENAI_BASE_URL", "BIG"} & set(event["names"])
+    for value in event["no_proxy"]:
+        assert {"127.0.0.1", "localhost", "::1"} <= set(value.split(","))
+    assert "corp.example" in event["no_proxy"][0]
+    launched = done.document("launch.json")
+    assert set(event["names"]) - {"LC_CTYPE"} <= set(launched["env_names"])
+    assert "real" not in done.read("launch.json").decode()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_the_worker_is_an_orderly_stop(bundle, tmp_path, signum):
+    process, directory = runs.start(bundle, tmp_path, command=agents.shell("echo '{\"type\": \"x\"}'; sleep 600"))
+    assert json.loads(process.stdout.readline())["event"] == "started"
+    process.send_signal(signum)
+    done = runs.finish(process, directory)
+    assert (done.outcome["kind"], done.outcome["status"], done.outcome["fault"], done.code) == ("terminated", "incomplete", "host", 75)
+    assert done.result["cleanup_confirmed"]
+
+
+def test_the_end_of_stdin_stops_a_run_that_watches_it(bundle, tmp_path):
+    process, directory = runs.start(bundle, tmp_path, stdin=subprocess.PIPE, command=agents.shell("sleep 600"), watch_stdin=True)
+    assert json.loads(process.stdout.readline())["event"] == "started"
+    process.stdin.close()
+    process.stdin = None
+    done = runs.finish(process, directory)
+    assert done.outcome["kind"] == "terminated" and done.result["cleanup_confirmed"]
