@@ -51,6 +51,11 @@ GAPS = {
     "usage_baseline_unavailable": "the thread is older than the run and its earlier total is not known",
     "usage_mismatch": "two sources of usage disagree",
     "usage_inconsistent": "usage figures contradict themselves",
+    "line_oversized": "a line of output is longer than can be kept; its head is",
+    "output_dropped": "output over the limit was dropped between head and tail",
+    "evidence_lost": "evidence could not be written (a full disk) or was cut",
+    "evidence_tampered": "an evidence file was changed by somebody else than the worker",
+    "foreign_files": "files that the worker did not write lie in the session directory; they are not in the manifest",
     "gaps_truncated": "more gaps than can be kept",
 }
 MOST = 5000

@@ -86,7 +86,8 @@ def choose(wire, evidence):
     """(usage object of the result, gaps).
 
     wire: the transport's summary, or None.  evidence: what a reader's `collect` returned; used are usage_events,
-    usage_transcript, threads, terminal and usage_notes {"reset", "invalid", "omitted", "compactions", "partial"}."""
+    usage_transcript, threads, terminal and usage_notes {"reset", "invalid", "omitted", "compactions", "partial", "root" (the
+    part of the conversation that events tell of), "subagents"}."""
     notes = evidence.get("usage_notes") or {}
     sources = {
         "wire": figures_of(wire and wire.get("usage")),
@@ -114,16 +115,16 @@ def decide(sources, wire, notes, succeeded):
     if sources["wire"]:
         return "wire", "partial"
     if sources["events"] and not notes.get("invalid"):
-        return "events", "partial" if missing or not succeeded else "complete"
+        return "events", "partial" if missing or not succeeded or notes.get("subagents") else "complete"
     return None, "unknown"
 
 
 def mismatches(sources, wire, notes):
     """One gap for each pair of sources that disagree."""
-    pairs = (("wire", "transcript"), ("transcript", "events"))
+    root = figures_of(notes.get("root")) or sources["transcript"]  # events know the root conversation only
+    pairs = (("wire", sources["wire"], "transcript", sources["transcript"]), ("transcript", root, "events", sources["events"]))
     found = []
-    for left, right in pairs:
-        one, other = sources[left], sources[right]
+    for left, one, right, other in pairs:
         if one is None or other is None or all(one[name] == other[name] for name in COMPARED):
             continue
         difference = ", ".join(

@@ -35,11 +35,6 @@ EXIT_ZERO_IS_SUCCESS = False
 TOKEN_VARIABLE = "SANDBOX_WORKER_TOKEN"
 PROVIDER = "model_providers.sandbox_worker."
 
-# The CLI's platform packages and target triples (bin/codex.js of the npm package).
-TARGETS = {
-    "x86_64": ("codex-linux-x64", "x86_64-unknown-linux-musl"),
-    "aarch64": ("codex-linux-arm64", "aarch64-unknown-linux-musl"),
-}
 # Options that take the next word (`codex exec --help`, `codex --help`, both versions).
 VALUE_OPTIONS = frozenset(
     "-c --config --enable --disable -i --image -m --model --local-provider -p --profile -s --sandbox -C --cd --add-dir "
@@ -89,47 +84,22 @@ def resolve(words, path, cwd, which):
     """(program, its arguments, notes): the npm wrapper becomes the native program that it would start."""
     interpreted = len(words) > 1 and os.path.basename(words[0]) in harnesses.INTERPRETERS
     script = os.path.join(cwd, words[1]) if interpreted else which(words[0], path, cwd)
-    rest = words[2:] if interpreted else words[1:]
-    wrapper = wrapper_of(script) if script else None
-    native = native_program(wrapper, os.uname().machine) if wrapper else None
-    if native:
-        return native, rest, ["npm wrapper %s replaced by its native program" % script]
-    notes = ["no native program found for " + script] if wrapper else []
-    return (words[0], words[1:], notes) if interpreted else (script or words[0], rest, notes)
+    program, rest = (words[0], words[1:]) if interpreted or not script else (script, words[1:])
+    if not script or not (interpreted or is_script(script)):
+        return program, rest, []
+    from worker.harnesses import codex_program
+
+    native, note = codex_program.native_of(script)
+    return (native, words[2:] if interpreted else rest, [note]) if native else (program, rest, [note] if note else [])
 
 
-def wrapper_of(script):
-    """The codex.js that a file is, links to, or (a shell shim of pnpm or cmd-shim) names; None for anything else."""
-    real = os.path.realpath(script)
-    if os.path.basename(real) == "codex.js":
-        return real
+def is_script(path):
+    """Not an ELF file: perhaps the npm wrapper, perhaps somebody's own."""
     try:
-        with open(real, "rb") as file:
-            head = file.read(4096)
+        with open(path, "rb") as file:
+            return file.read(4) != b"\x7fELF"
     except OSError:
-        return None
-    if head.startswith(b"#!") and b"@openai/codex/bin/codex.js" in head:
-        for word in head.decode("utf-8", "replace").split('"'):
-            target = os.path.join(os.path.dirname(script), word.replace("$basedir/", ""))
-            if word.endswith("codex.js") and os.path.isfile(target):
-                return os.path.realpath(target)
-    return None
-
-
-def native_program(wrapper, machine):
-    """The native program of the package that a codex.js belongs to, searched as Node resolves packages; None if absent."""
-    package, triple = TARGETS.get(machine, ("", ""))
-    root = place = os.path.dirname(os.path.dirname(wrapper))
-    vendors = []
-    while place != os.path.dirname(place):
-        vendors.append(os.path.join(place, "node_modules", "@openai", package, "vendor"))
-        place = os.path.dirname(place)
-    for vendor in vendors + [os.path.join(root, "vendor")]:  # the last: platform tarballs, and releases before the split
-        for layout in ("bin/codex", "codex/codex"):
-            program = os.path.join(vendor, triple, layout)
-            if triple and os.path.isfile(program) and os.access(program, os.X_OK):
-                return program
-    return None
+        return False
 
 
 def built(job, base_url):

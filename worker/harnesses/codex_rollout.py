@@ -108,6 +108,8 @@ class Story:
         began = thread.candidate.meta.get("timestamp")
         if thread.meta.get("history_mode") not in (None, "legacy", "paginated"):
             thread.gap("unsupported_history_mode", str(thread.meta.get("history_mode"))[:80])
+        if thread.total_seen and not thread.total_valid:
+            thread.gap("usage_invalid")
         if thread.history.from_events:
             thread.gap("history_from_events")
         if not len(thread.history):
@@ -147,6 +149,7 @@ class Story:
     def join_calls(self):
         """Model calls of each invocation; those of compactions are entered into their records by request kind."""
         if self.run.get("wire") is None or self.run.get("dirfd") is None:
+            self.gaps.add("no_wire")
             self.gaps.add("model_call_join_key_unavailable", "no wire")
             return {}
         owners = {thread.candidate.id: thread.invocation_id for thread in self.threads}
@@ -216,6 +219,8 @@ class Story:
             "omitted": any(not thread.total_seen and terminal(thread) == "success" for thread in self.threads),
             "compactions": sum(len(thread.compactions) for thread in self.threads),
             "partial": partial and total is not None,
+            "root": self.share(self.root) if self.root else None,
+            "subagents": max(0, len(self.threads) - 1),
         }
         return {"usage_transcript": total, "usage_events": self.events_usage(), "usage_notes": notes, "threads": threads}
 
@@ -224,7 +229,6 @@ class Story:
         if thread.total is None or thread.baseline_missing:
             return None
         if not thread.total_valid:
-            thread.gap("usage_invalid")
             return None
         if thread.baseline is None or thread.reset:
             return thread.total

@@ -59,6 +59,8 @@ class Live:
 def collect(run):
     """No transcript is looked for; the gap says so.  Usage comes from the wire."""
     gaps, records, live = Gaps(), Records(), run["live"]
+    if run.get("wire") is None:
+        gaps.add("no_wire")
     gaps.add("agent_artifact_unavailable", "the generic harness knows no transcript")
     records.append({
         "kind": "agent_invocation", "invocation_id": run["invocation_id"], "parent_invocation_id": None,
