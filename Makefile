@@ -32,8 +32,9 @@ test-all: $(VENV)/tests  ## all tests: real CLIs, container engines, every Pytho
 	$(RUN) -m tests.on_pythons
 .PHONY: test-all
 
-conformance: $(VENV)/tests  ## the real Codex against the scripted endpoint in Docker: the scenarios that must hold
-	$(PYTEST) --all -m real_cli
+conformance:  ## the real Codex through scripted scenarios, each kind of evidence against the endpoint's witness
+	$(PYTHON) build.py
+	$(PYTHON) -m tests.conformance
 .PHONY: conformance
 
 check: $(VENV)/tests $(VENV)/check  ## the rules of the house, ruff, mypy, and that the build is reproducible
@@ -43,9 +44,9 @@ check: $(VENV)/tests $(VENV)/check  ## the rules of the house, ruff, mypy, and t
 	$(RUN) -m tests.house
 .PHONY: check
 
-bench: $(VENV)/tests  ## start-up, exit to receipt, memory, wake-ups: ratios measured in the same run
-	$(RUN) build.py
-	$(RUN) -m tests.bench
+bench:  ## start-up, exit to receipt, memory, wake-ups, throughput: ratios measured in the same run
+	$(PYTHON) build.py
+	$(PYTHON) -m tests.bench
 .PHONY: bench
 
 clean:  ## remove what was built and cached (.cache/ holds CLIs and root file systems)
