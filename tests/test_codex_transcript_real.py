@@ -81,6 +81,38 @@ def test_cut_anywhere(name, tmp_path):
         assert all(known[identity] == name for identity, name, _, _ in tools(evidence))
 
 
+ODD = (None, True, -7, 1.5, "x", [], [None], {}, {"type": 3})
+
+
+def mutated(value):
+    """The value with one part of it replaced by each odd thing in turn."""
+    if isinstance(value, (dict, list)):
+        for key in list(value) if isinstance(value, dict) else range(len(value)):
+            for odd in mutated(value[key]):
+                copy = dict(value) if isinstance(value, dict) else list(value)
+                copy[key] = odd
+                yield copy
+    yield from ODD
+
+
+@pytest.mark.parametrize("name", ["0.144.4-tools", "0.144.4-mcp", "0.171.0-subagent", "0.171.0-fork", "0.171.0-compact"])
+def test_any_part_of_any_record_may_be_anything(name, tmp_path):
+    """No exception, strict JSON, no figure below zero."""
+    home, stdout, _ = load(name, tmp_path)
+    file = sorted(os.listdir(os.path.join(home.path, DAY)))[-1]
+    with open(home.file(file), encoding="utf-8") as lines:
+        records = [json.loads(line) for line in lines]
+    odd = [variant for one in records for variant in mutated(one)]
+    for start in range(0, len(odd), 2000):
+        folder = Home(tmp_path / str(start))
+        folder.write([records[0]] + odd[start : start + 2000] + records, name=file)
+        evidence = folder.collect(stdout)
+        decided = outcome.classify({"main_status": 0, "output_seen": True})
+        json.loads(b"".join(observations.chunks("codex", evidence, decided, {})).decode("utf-8"))
+        for figure in usage.choose(None, evidence)[0]["chosen"].values():
+            assert not isinstance(figure, int) or figure >= 0
+
+
 def _is_json(data):
     try:
         json.loads(data.decode("utf-8", "replace"))

@@ -121,7 +121,7 @@ class Thread:
         """Settings of a turn and of the world; nothing in them is an observation."""
 
     def on_item(self, payload, at):
-        kind = payload.get("type")
+        kind = text_of(payload.get("type")) or "untyped"
         self.history.add(payload, at)
         if not at.current or kind in NO_TOOL:
             return
@@ -131,8 +131,8 @@ class Thread:
         elif kind in OUTPUTS:
             self.on_output(payload, at)
         elif kind in SELF_CONTAINED:
-            status = STATUSES.get(payload.get("status"))
-            self.tools.call(text_of(payload.get("id")), kind[: -len("_call")], at.stamp, at.offset, (status, None))
+            status = executor_result({"status": payload.get("status")})
+            self.tools.call(text_of(payload.get("id")), kind[: -len("_call")], at.stamp, at.offset, status)
         else:
             self.count_unknown("response_item/%s" % kind)
 
@@ -149,8 +149,8 @@ class Thread:
                 self.spawned.setdefault(found, identity)
 
     def on_event(self, payload, at):
-        kind = payload.get("type")
-        handler = EVENTS.get(kind) if isinstance(kind, str) else None
+        kind = text_of(payload.get("type")) or "untyped"
+        handler = EVENTS.get(kind)
         if handler:
             handler(self, payload, at)
         elif kind not in QUIET_EVENTS:
@@ -240,7 +240,7 @@ class Thread:
             self.gap("agent_artifact_record_unparseable", "item_completed without item", at.offset)
             return
         self.history.add_event(payload, at)
-        kind, identity = item.get("type"), text_of(item.get("id"))
+        kind, identity = text_of(item.get("type")) or "untyped", text_of(item.get("id"))
         if kind in TOOL_ENDS:
             if at.current and identity:
                 self.executed(identity, item, payload)
@@ -252,8 +252,9 @@ class Thread:
     def executed(self, identity, item, payload):
         times = [milliseconds(payload.get(name)) for name in ("started_at_ms", "completed_at_ms")]
         self.tools.structured(identity, executor_result(item), *times)
-        for thread in item.get("receiver_thread_ids") or ():
-            if isinstance(thread, str) and "spawn" in str(item.get("tool")).lower():
+        started = item.get("receiver_thread_ids") if "spawn" in str(item.get("tool")).lower() else None
+        for thread in started if isinstance(started, list) else ():
+            if isinstance(thread, str):
                 self.spawned[thread] = identity
 
     def on_end(self, payload, at):
