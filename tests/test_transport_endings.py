@@ -1,0 +1,131 @@
+"""Who leaves first: clients that go, clients that only half-close, a run that stops. A52."""
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+import time
+
+from tests.proxied import Proxied, request
+from tests.rawserver import RawServer, json_answer
+
+OK = json_answer()
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+DELTA = b'data: {"type":"response.output_text.delta","delta":"x"}\n\n'
+CHUNK = b"%x\r\n%s\r\n" % (len(DELTA), DELTA)
+
+
+def leave(client, how):
+    if how == "rst":
+        client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.sock.close()
+
+
+def test_a_client_that_leaves_before_the_answer(tmp_path):
+    for how in ("fin", "rst"):
+        path = tmp_path / how
+        path.mkdir()
+        with RawServer([["read", ("hold",)]]) as server, Proxied(path, server.url) as proxy:
+            client = proxy.connect()
+            client.send(request())
+            while not server.requests:
+                time.sleep(0.005)
+            leave(client, how)
+            (record,) = proxy.records(1)
+        assert record["error"]["phase"] == "client" and record["decision"] == "gave_up" and record["rule"] == "client_left"
+        assert record["failure"] is None and record["ended_at"] >= record["sent_at"]
+
+
+def test_a_client_that_leaves_in_the_middle_of_a_stream(tmp_path):
+    with RawServer([[HEAD + CHUNK, ("hold",)]]) as server, Proxied(tmp_path, server.url) as proxy:
+        client = proxy.connect()
+        client.send(request())
+        assert client.until(CHUNK)
+        leave(client, "fin")
+        (record,) = proxy.records(1)
+    assert record["error"]["phase"] == "client" and record["status"] == 200 and record["events"] == 1
+    assert record["response_bytes"] == len(DELTA) and record["decision"] == "forwarded"
+
+
+def test_a_wait_ends_when_the_client_leaves(tmp_path):
+    with RawServer([[json_answer(b"{}", b"429 Slow", b"Retry-After: 60\r\n")]]) as server, Proxied(tmp_path, server.url) as proxy:
+        client = proxy.connect()
+        client.send(request())
+        proxy.records(1)
+        leave(client, "fin")
+        until = time.monotonic() + 10
+        while proxy.transport.summary()["main"]["open"] is not None:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    assert proxy.transport.summary()["main"]["last"]["decision"] == "retried"
+
+
+def test_a_half_closed_client_gets_its_answer(tmp_path):
+    go = threading.Event()
+    with RawServer([["read", ("wait", go), OK]]) as server, Proxied(tmp_path, server.url) as proxy, proxy.connect() as client:
+        client.send(request())
+        client.sock.shutdown(socket.SHUT_WR)
+        while not server.requests:
+            time.sleep(0.005)
+        time.sleep(0.1)  # not synchronisation: long enough for a mistaken departure to show
+        go.set()
+        assert client.reply().status == 200
+    assert proxy.records()[0]["error"] is None
+
+
+def test_a52_a_stopped_run_ends_every_stream_and_records_it(tmp_path):
+    with RawServer([[HEAD + CHUNK, ("sleep", 3600)]]) as server, Proxied(tmp_path, server.url) as proxy:
+        clients = [proxy.connect() for _ in range(5)]
+        for client in clients:
+            client.send(request())
+            assert client.until(CHUNK)
+        waiting = proxy.connect()
+        waiting.send(b"POST /v1/resp")
+        began = time.monotonic()
+        proxy.transport.stop(grace=1.0)
+        assert time.monotonic() - began < 5
+        assert not clients[0].more()
+        for client in clients:
+            client.sock.close()
+    records = proxy.records()
+    assert len(records) == 5 and {r["error"]["phase"] for r in records} == {"shutdown"} and {r["rule"] for r in records} == {"shutdown"}
+
+
+def test_stop_ends_waits_and_slow_readers(tmp_path):
+    big = b"x" * (64 << 20)
+    with RawServer([[json_answer(b"{}", b"429 Slow", b"Retry-After: 60\r\n")], [json_answer(big)]]) as server, \
+            Proxied(tmp_path, server.url, bodies="none") as proxy:
+        first, second = proxy.connect(), proxy.connect()
+        first.send(request(b"1"))
+        proxy.records(1)
+        second.send(request(b"2"))
+        assert second.until(b"\r\n\r\n")
+        began = time.monotonic()
+        proxy.transport.stop(grace=1.0)
+        assert time.monotonic() - began < 5
+    assert proxy.records()[1]["error"]["phase"] == "shutdown"
+
+
+def test_slow_readers_and_writers_are_served(tmp_path):
+    body = b"y" * (8 << 20)
+    with RawServer([[json_answer(body)]]) as server, Proxied(tmp_path, server.url) as proxy, proxy.connect() as client:
+        for byte in request():
+            client.send(bytes([byte]))
+        assert client.until(b"\r\n\r\n")
+        time.sleep(0.3)  # a reader that pauses while everything behind it is full
+        assert client.reply().body == body
+
+
+def test_nothing_is_left_open(tmp_path):
+    descriptors, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+    with RawServer([[OK]]) as server, Proxied(tmp_path, server.url) as proxy:
+        for number in range(20):
+            assert proxy.ask(b"%d" % number).status == 200
+        idle = [proxy.connect() for _ in range(20)]
+    for client in idle:
+        client.sock.close()
+    until = time.monotonic() + 10
+    while (len(os.listdir("/proc/self/fd")), threading.active_count()) != (descriptors, threads):
+        assert time.monotonic() < until, (os.listdir("/proc/self/fd"), threading.enumerate())
+        time.sleep(0.01)
