@@ -29,7 +29,11 @@ class Done:
             return file.read()
 
     def document(self, name):
-        return strict(self.read(name)) if os.path.exists(self.path(name)) else None
+        """The JSON document, or None where there is none (or something else has its name)."""
+        try:
+            return strict(self.read(name))
+        except (OSError, ValueError):
+            return None
 
     def jsonl(self, name):
         return [strict(line) for line in self.read(name).split(b"\n")[:-1]] if os.path.exists(self.path(name)) else []

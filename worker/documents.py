@@ -75,6 +75,15 @@ def blanked(session: "Session", document: "dict[str, Any]") -> "dict[str, Any]":
     return found
 
 
+def fresh_directory(session: "Session", name: str) -> int:
+    """A new directory `name`; what has that name already (the agent's, or a dead worker's) is moved aside, whatever it is."""
+    try:
+        os.rename(name, ".%s-%s" % (name, os.urandom(6).hex()), src_dir_fd=session.fd, dst_dir_fd=session.fd)
+    except FileNotFoundError:
+        pass
+    return session.make_directory(name)
+
+
 def free_reserve(session: "Session") -> bool:
     try:
         os.unlink(RESERVE, dir_fd=session.fd)

@@ -21,6 +21,7 @@ from worker.control import Control
 from worker.gaps import gap
 from worker.launch import MARKER
 from worker.resources import Resources, disk_is_full
+from worker.seal import seal
 from worker.tree import clean_up
 from worker.watch import Ending, drain, watch
 
@@ -98,15 +99,15 @@ def facts_of(run, ending, receipt, wire, live, capture, resources):
         "output_seen": capture.seen, "ended_at": run.session.clock.now()}
 
 
-def conclude(run, facts):
-    """Collect, classify, write.  Returns the exit code of DESIGN 5."""
+def conclude(run, facts, collect=None):
+    """Collect, classify, write. Returns the exit code of DESIGN 5. collect: instead of the harness's own reader."""
     session, job = run.session, run.job
     documents.free_reserve(session)
     documents.close_live(session)
     tampered = manifest.check_live(session)
     manifest.restore_prompt(session, job["prompt"])
     documents.write_json(session, names.CLEANUP, result.receipt(run, facts))
-    evidence = collect(run, facts)
+    evidence = (collect or collect_evidence)(run, facts)
     session.files.update(evidence["native_files"])
     evidence["gaps"] += facts["capture_gaps"] + manifest.gaps(session, tampered)
     result.choose_usage(evidence, facts)
@@ -129,10 +130,10 @@ def conclude(run, facts):
     return policy.exit_code(decided, disposition, facts["receipt"]["cleanup_confirmed"])
 
 
-def collect(run, facts):
+def collect_evidence(run, facts):
     """The harness's transcript as records and gaps, its files copied to native/.  A failure of ours is a gap, not an end."""
     session = run.session
-    native = session.make_directory(names.NATIVE)
+    native = documents.fresh_directory(session, names.NATIVE)
     try:
         return reader_of(run.harness).collect({
             "state": run.launch.get("state"), "env": run.job["env"], "native_dirfd": native, "dirfd": session.fd,

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import os
 
-from worker import exposure, keys
+from worker import cli, exposure, keys
 from worker.guard import guard
 
 
@@ -19,12 +19,16 @@ def guard_run(run):
 
 def after_worker_death(run, info):
     """The same ending as the worker's, from what is on disk. info: see guard.guard; gains the worker's last words."""
+    from worker import salvage
     from worker.finish import conclude
-    from worker.salvage import facts_from_disk
 
     os.set_blocking(run.complaint_in, False)
     try:
         info["complaint"] = os.read(run.complaint_in, 4096).decode("utf-8", "replace")
     except OSError:
         info["complaint"] = ""
-    return conclude(run, facts_from_disk(run, info))
+    try:
+        return conclude(run, salvage.facts_from_disk(run, info))
+    except Exception as error:  # what killed the worker may kill this too: then without the transcript
+        cli.say("the evidence could not be read (%s: %s)" % (type(error).__name__, error))
+        return conclude(run, salvage.facts_from_disk(run, info), salvage.no_evidence)

@@ -11,9 +11,10 @@ import json
 import os
 import stat
 
+from transport.sandbox_transport import fold_attempts
 from worker import manifest
 from worker import session as names
-from transport.sandbox_transport import fold_attempts
+from worker.observations import Records
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +39,14 @@ def facts_from_disk(run: "Run", info: "dict[str, Any]") -> "dict[str, Any]":
         "ending": dict(ENDING), "receipt": info["receipt"], "wire": wire, "live": live, "capture_gaps": gaps,
         "launch_error": None, "main_status": None, "worker_error": info["complaint"] or _death(info["status"]),
         "output_seen": live.events > 0, "ended_at": session.clock.now()}
+
+
+def no_evidence(run: "Run", facts: "dict[str, Any]") -> "dict[str, Any]":
+    """In place of a reader's collect, where that failed: nothing is known but what the other files say."""
+    lost = manifest.gap("agent_artifact_unavailable", "reading the transcript failed: %s" % facts["worker_error"], 1)
+    return {"records": Records(), "gaps": [lost], "native_files": {}, "final_message": None, "version": None,
+            "terminal": None, "error_text": None, "warnings": [], "usage_transcript": None, "usage_events": None,
+            "usage_notes": {}, "threads": {}}
 
 
 def _death(status: int) -> str:

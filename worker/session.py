@@ -58,7 +58,7 @@ class Session:
     def _claim(self):
         self.before = set(os.listdir(self.fd))  # the host's own files, such as input.json
         found = sorted(self.before.intersection(WRITES))
-        if CLAIM in found and os.readlink(CLAIM, dir_fd=self.fd).startswith("stop"):
+        if CLAIM in found and self._claimed_by() == "stop":
             raise NotUsable("%s: was stopped before it started" % self.path)
         if found:
             raise NotUsable("%s: is not fresh, it has %s" % (self.path, ", ".join(found)))
@@ -72,6 +72,12 @@ class Session:
         except FileExistsError:
             raise NotUsable("%s: was stopped before it started" % self.path) from None
         self.write_new(RESERVE, bytes(RESERVED_BYTES))
+
+    def _claimed_by(self):
+        try:
+            return os.readlink(CLAIM, dir_fd=self.fd)
+        except OSError:  # something else has the name
+            return None
 
     def write_new(self, name, data):
         fd, view = os.open(name, NEW, 0o600, dir_fd=self.fd), memoryview(data)

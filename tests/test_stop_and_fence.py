@@ -1,0 +1,111 @@
+"""Promise: at most one agent ever runs in a directory, `stop` wins or is obeyed, and the host can tell which outcome it reads."""
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from tests import agents, runs
+
+FOREVER = agents.shell("echo '{\"type\": \"x\"}'; sleep 600")
+
+
+def started(process):
+    line = json.loads(process.stdout.readline())
+    assert line["event"] == "started"
+    return line
+
+
+def test_stop_ends_a_run_and_waits_for_its_receipt(bundle, tmp_path):
+    process, directory = runs.start(bundle, tmp_path, command=FOREVER)
+    started(process)
+    code, _, said = runs.command(["stop", directory], bundle=bundle)
+    assert code == 0, said
+    assert json.loads((directory / "cleanup.json").read_text())["cleanup_confirmed"] is True
+    done = runs.finish(process, directory)
+    assert (done.outcome["kind"], done.outcome["fault"], done.action, done.code) == ("cancelled", "host", "mask", 69)
+    assert runs.command(["stop", directory], bundle=bundle)[0] == 0  # any number of times
+
+
+def test_a_stop_that_comes_first_wins(bundle, tmp_path):
+    directory = tmp_path / "run"
+    code, _, _ = runs.command(["stop", directory], bundle=bundle)
+    assert code == 0
+    before = (directory / "result.json").read_bytes()
+    done = runs.run(bundle, tmp_path, command=agents.shell("touch %s/ran" % tmp_path))
+    assert done.code == 73 and not os.path.exists(tmp_path / "ran")
+    assert "stopped before it started" in done.stderr
+    assert (directory / "result.json").read_bytes() == before
+    assert done.outcome["kind"] == "cancelled" and done.outcome["status"] == "not_run" and done.action == "mask"
+    assert runs.command(["verdict", directory], bundle=bundle)[0] == 69
+
+
+def test_a_directory_is_used_once(bundle, tmp_path):
+    first = runs.run(bundle, tmp_path, command=agents.shell("echo '{}'"), nonce="one")
+    second = runs.run(bundle, tmp_path, command=agents.shell("touch %s/ran" % tmp_path), nonce="two")
+    assert (first.code, second.code) == (0, 73) and not os.path.exists(tmp_path / "ran")
+    assert second.result["nonce"] == "one"
+    assert runs.command(["verify", second.directory, "--nonce", "two"], bundle=bundle)[0] == 65
+    assert runs.command(["verify", second.directory, "--nonce", "one"], bundle=bundle)[0] == 0
+
+
+@pytest.mark.parametrize("name", ["result.json", "events.jsonl", "bodies", "native", "launch.claim", "cleanup.json", "run.lock"])
+def test_leftovers_of_an_earlier_run_are_refused(bundle, tmp_path, name):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).write_text("old")
+    done = runs.run(bundle, tmp_path, command=agents.shell("touch %s/ran" % tmp_path))
+    assert done.code == 73 and name in done.stderr and len(done.stderr.strip().splitlines()) == 1
+    assert (tmp_path / "run" / name).read_text() == "old" and not os.path.exists(tmp_path / "ran")
+
+
+def test_where_input_and_directory_are_bad_the_input_is_named(bundle, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "result.json").write_text("old")
+    assert runs.run(bundle, tmp_path, command=[]).code == 65
+
+
+def test_a_directory_behind_a_symlink_is_used(bundle, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "real")
+    assert runs.run(bundle, tmp_path, command=agents.shell("echo '{}'")).outcome["kind"] == "completed"
+    assert (tmp_path / "real" / "result.json").exists()
+
+
+def test_odd_names_and_values_are_only_data(bundle, tmp_path):
+    odd = tmp_path / "a b" / "\u00fc'\"$(touch pwn)`x`\n"
+    odd.mkdir(parents=True)
+    done = runs.run(bundle, odd, command=agents.shell("pwd; printf %s \"$E\" >&2"), cwd=str(odd), env={"E": "line1\nline2 $HOME"})
+    assert done.outcome["kind"] == "completed" and done.read("stderr.log") == b"line1\nline2 $HOME"
+    assert "".join(done.events) and not list(tmp_path.rglob("pwn"))
+
+
+@pytest.mark.parametrize("victim", ["worker", "guard"])
+def test_a_killed_worker_or_guard_leaves_an_outcome_and_nobody_alive(bundle, tmp_path, victim):
+    command = agents.shell("setsid sleep 611 & echo '{\"type\": \"x\"}'; sleep 612")
+    process, directory = runs.start(bundle, tmp_path, command=command, invocation_id="killed-" + victim)
+    line = started(process)
+    while not (directory / "events.jsonl").exists() or not (directory / "events.jsonl").read_bytes():
+        os.sched_yield()
+    os.kill(line["pid"] if victim == "worker" else process.pid, signal.SIGKILL)
+    if victim == "guard":
+        assert runs.command(["stop", directory], bundle=bundle)[0] == 0  # waits for the worker to end
+    done = runs.finish(process, directory)
+    assert alive(b"SANDBOX_WORKER_RUN=killed-" + victim.encode()) == []
+    assert done.result["cleanup_confirmed"] is True and done.events == [{"type": "x"}]
+    kind = {"worker": "worker_error", "guard": "terminated"}[victim]
+    assert done.outcome["kind"] == kind and (victim == "guard" or done.code == 70)
+    assert done.result["disposition"]["verify_allowed"] is (victim == "guard")
+
+
+def alive(marker):
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/environ" % pid, "rb") as file:
+                if marker in file.read():
+                    found.append(pid)
+        except OSError:
+            continue
+    return found
