@@ -15,7 +15,7 @@ import binascii
 import os
 import threading
 
-CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_APPEND
+CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_APPEND
 
 
 def __getattr__(name):
@@ -27,11 +27,14 @@ def __getattr__(name):
 
 
 class EvidenceFile:
-    """A new file, mode 0600, appended to from any thread; `size` and `sha256` are of the bytes in it."""
+    """A new file, mode 0600, appended to from any thread; `size` and `sha256` are of the bytes in it.
+
+    fd: the new file, where it was opened earlier (with CREATE, before the agent could plant one of that name).
+    """
     __slots__ = ("name", "inode", "size", "lost_bytes", "error", "_fd", "_cap", "_redactor", "_hash", "_lock")
 
-    def __init__(self, dirfd, name, redactor=None, cap=None):
-        self._fd = os.open(name, CREATE, 0o600, dir_fd=dirfd)
+    def __init__(self, dirfd, name, redactor=None, cap=None, fd=None):
+        self._fd = os.open(name, CREATE, 0o600, dir_fd=dirfd) if fd is None else fd
         self.name, self.inode, self.size, self.lost_bytes = name, os.fstat(self._fd).st_ino, 0, 0
         self._cap, self._redactor, self._lock = cap, redactor, threading.Lock()
         self.error = self._hash = None
@@ -40,10 +43,18 @@ class EvidenceFile:
         with self._lock:
             self._append(self._redactor.feed(data) if self._redactor else data)
 
-    def close(self):
+    def fileno(self):
+        return self._fd
+
+    def settle(self):
+        """Write what the redactor still holds; afterwards size and hash are final."""
         with self._lock:
             if self._redactor and self._fd >= 0:
                 self._append(self._redactor.flush())
+
+    def close(self):
+        self.settle()
+        with self._lock:
             fd, self._fd = self._fd, -1
             if fd >= 0:
                 os.close(fd)

@@ -27,17 +27,9 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def open_live(session: "Session", name: str) -> EvidenceFile:
     """A file that grows while the agent runs; enters the manifest by `close_live`. Who writes blanks the secrets."""
-    file = EvidenceFile(session.fd, name)
+    file = EvidenceFile(session.fd, name, fd=session.live[name])
     session.open_files.append(file)
     return file
-
-
-def close_live(session: "Session") -> "list[EvidenceFile]":
-    """Close the live files and enter them into the manifest."""
-    for file in session.open_files:
-        file.close()
-        session.files[file.name] = file.entry()
-    return session.open_files
 
 
 def write_json(session: "Session", name: str, document: "dict[str, Any]") -> str:
@@ -51,7 +43,9 @@ def write_bytes(session: "Session", name: str, data: bytes) -> str:
     try:
         atomic_write(session.fd, name, data)
     except OSError as error:
-        if error.errno not in NO_SPACE or not free_reserve(session):
+        if error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY):
+            move_aside(session.fd, name)  # the agent made a directory of that name
+        elif error.errno not in NO_SPACE or not free_reserve(session):
             raise
         atomic_write(session.fd, name, data)
     session.files[name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
@@ -60,11 +54,12 @@ def write_bytes(session: "Session", name: str, data: bytes) -> str:
 
 def write_pieces(session: "Session", name: str, pieces: "Iterable[bytes]") -> None:
     """A document that need not fit in memory; its agent is dead, so it is written in place and renamed at the end."""
-    temporary = ".%s.new" % name
+    temporary = ".%s.new-%s" % (name, os.urandom(6).hex())
     file = EvidenceFile(session.fd, temporary, Redactor(session.secrets))
     for piece in pieces:
         file.write(piece)
     file.close()
+    move_aside(session.fd, name)
     os.rename(temporary, name, src_dir_fd=session.fd, dst_dir_fd=session.fd)
     session.files[name] = file.entry()
 
@@ -77,11 +72,16 @@ def blanked(session: "Session", document: "dict[str, Any]") -> "dict[str, Any]":
 
 def fresh_directory(session: "Session", name: str) -> int:
     """A new directory `name`; what has that name already (the agent's, or a dead worker's) is moved aside, whatever it is."""
+    move_aside(session.fd, name)
+    return session.make_directory(name)
+
+
+def move_aside(dirfd: int, name: str) -> None:
+    """Free `name`, whatever has it; the file or folder stays under another name and becomes a foreign one."""
     try:
-        os.rename(name, ".%s-%s" % (name, os.urandom(6).hex()), src_dir_fd=session.fd, dst_dir_fd=session.fd)
+        os.rename(name, ".%s-%s" % (name, os.urandom(6).hex()), src_dir_fd=dirfd, dst_dir_fd=dirfd)
     except FileNotFoundError:
         pass
-    return session.make_directory(name)
 
 
 def free_reserve(session: "Session") -> bool:

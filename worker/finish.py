@@ -103,7 +103,6 @@ def conclude(run, facts, collect=None):
     """Collect, classify, write. Returns the exit code of DESIGN 5. collect: instead of the harness's own reader."""
     session, job = run.session, run.job
     documents.free_reserve(session)
-    documents.close_live(session)
     tampered = manifest.check_live(session)
     manifest.restore_prompt(session, job["prompt"])
     documents.write_json(session, names.CLEANUP, result.receipt(run, facts))

@@ -19,6 +19,7 @@ from worker import session as names
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+    from transport.sandbox_transport import EvidenceFile
     from worker.session import Session
 
 FOLDERS = (names.BODIES, names.NATIVE)
@@ -27,17 +28,54 @@ FOREIGN_NAMED = 20  # names in one gap; the count says how many there are
 
 
 def check_live(session: "Session") -> "list[str]":
-    """Names of the files written during the run that are not as they were written; also forgets them in the manifest."""
+    """Close the live files and hold everything that was written during the run against what is there now.
+
+    Returns the names that are not as they were written. A live file that was replaced or removed is written again
+    from the writer's own descriptor; one that was edited in place stays, with the hash that it has now.
+    """
     changed = []
+    for file in session.open_files:
+        file.settle()
+        session.files[file.name] = file.entry()
+        if not _same_file(session.fd, file):
+            changed.append(file.name)
+            _write_again(session.fd, file)
+        file.close()
     for name in sorted(session.files):
         found = digest(session.fd, name)
-        if found != session.files[name]:
+        if found == session.files[name]:
+            continue
+        if name not in changed:
             changed.append(name)
-            if found is None:
-                del session.files[name]
-            else:
-                session.files[name] = found
+        if found is None:
+            del session.files[name]
+        else:
+            session.files[name] = found
     return changed
+
+
+def _same_file(dirfd: int, file: "EvidenceFile") -> bool:
+    try:
+        found = os.stat(file.name, dir_fd=dirfd, follow_symlinks=False)
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_ino == file.inode
+
+
+def _write_again(dirfd: int, file: "EvidenceFile") -> None:
+    """The file that the writer has, under its name again; what stands there now is moved aside."""
+    documents.move_aside(dirfd, file.name)
+    try:
+        copy = os.open(file.name, names.NEW, 0o600, dir_fd=dirfd)
+    except OSError:
+        return  # the gap says that it is lost
+    offset = 0
+    while True:
+        chunk = os.pread(file.fileno(), 1 << 18, offset)
+        if not chunk:
+            break
+        offset += os.write(copy, chunk)
+    os.close(copy)
 
 
 def digest(dirfd: int, name: str) -> "dict[str, Any] | None":

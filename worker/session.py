@@ -21,7 +21,7 @@ CLAIM, LOCK, RESERVE = "launch.claim", "run.lock", ".reserve"
 EVIDENCE = (LAUNCH, EVENTS, STDERR, ATTEMPTS, BODIES, NATIVE, OBSERVATIONS, CLEANUP, PROMPT)
 WRITES = EVIDENCE + (RESULT, STATE, CLAIM, LOCK, RESERVE, fence.SOCKET)
 RESERVED_BYTES = 256 << 10  # receipt and result of a run with thousands of calls; freed when the disk is full (B22)
-NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_APPEND
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -72,6 +72,8 @@ class Session:
         except FileExistsError:
             raise NotUsable("%s: was stopped before it started" % self.path) from None
         self.write_new(RESERVE, bytes(RESERVED_BYTES))
+        # Opened now, so that no agent can plant something under these names.
+        self.live = {name: os.open(name, NEW, 0o600, dir_fd=self.fd) for name in (EVENTS, STDERR)}
 
     def _claimed_by(self):
         try:
