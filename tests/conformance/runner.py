@@ -1,0 +1,94 @@
+"""One scenario, for real: the built bundle, the real CLI, the scripted endpoint; -> Played, which checks.py looks at.
+
+`play(scenario, program, bundle, folder)` runs on this machine; `folder` is new and belongs to the run. The key stands in a
+file that the worker removes. Nothing is masked: what the run left is read with tests/runs.py, which also holds every
+document against its schema.
+"""
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from tests import runs
+from tests.conformance.witness import Witness
+from tests.endpoint import Endpoint
+
+KEY = "sk-conformance-0123456789abcdefghijklmnop"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+BARE = ["exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+
+
+class Played:
+    """A scenario that was played: `done` (tests/runs.py), `witness`, and what the host's commands said about it."""
+
+    def __init__(self, scenario, version, done, witness, commands):
+        self.scenario, self.version, self.done, self.witness, self.commands = scenario, version, done, witness, commands
+
+    def exchanges(self):
+        """[(exchange of the witness, attempt record)]: the same bytes asked for, in order; AssertionError where one lacks."""
+        left = [one for one in self.done.attempts if one["decision"] not in ("latched", "refused")]
+        pairs = []
+        for exchange in self.witness.model:
+            record = next((one for one in left if one["request_sha256"] == exchange.sha256), None)
+            assert record, "the endpoint got request %d, no attempt record tells of it" % exchange.number
+            left.remove(record)
+            pairs.append((exchange, record))
+        assert not [one for one in left if one["status"]], "attempt %s never reached the endpoint" % left[0]["seq"]
+        assert not left or self.scenario["document"].get("refused"), "attempts without an exchange: %s" % left
+        return pairs
+
+
+def merged(left, right):
+    """`right` over `left`; dicts in both are merged."""
+    both = dict(left)
+    for name, value in right.items():
+        both[name] = merged(both[name], value) if isinstance(value, dict) and isinstance(both.get(name), dict) else value
+    return both
+
+
+def document(scenario, program, url, cwd, key_file, home):
+    """The input document of a scenario; all paths as the sandbox has them."""
+    base = {"harness": "codex", "cwd": cwd, "prompt": "Do the task.", "timeout": 60, "linger": 5,
+            "env": {"PATH": os.path.dirname(program) + ":" + PATH, "HOME": home},
+            "retry": {"base": 0.05, "cap": 0.1, "max_attempts": 3},
+            "model": {"base_url": url + "/v1", "name": "mock-model", "api_key_file": key_file}}
+    if scenario["settings"]:
+        base["command"] = ["codex"] + BARE + scenario["settings"] + ["-"]
+    return merged(base, scenario["document"])
+
+
+def play(scenario, version, program, bundle, folder, python=sys.executable, wrapper=()):
+    """Run it here; folder: a path object that does not exist yet."""
+    work, home, key_file = folder / "work", folder / "home", folder / "openai.key"
+    for path in (folder, work, home):
+        path.mkdir()
+    key_file.write_text(KEY + "\n")
+    with Endpoint(scenario["plan"]) as endpoint:
+        asked = document(scenario, program, endpoint.url, str(work), str(key_file), str(home))
+        done = start(bundle, folder / "run", asked, python, wrapper)
+    done.key_removed = not key_file.exists()
+    done.work = str(work)
+    return Played(scenario, version, done, Witness(endpoint.requests(), scenario["plan"]), host(bundle, done.directory))
+
+
+def start(bundle, directory, asked, python=sys.executable, wrapper=(), command="run"):
+    """Run the bundle on this document to its end; the environment is as bare as that of a container."""
+    directory.mkdir()
+    (directory / "input.json").write_text(json.dumps(asked))
+    process = subprocess.Popen([*wrapper, python, "-I", "-S", str(bundle), command, str(directory / "input.json")],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env={"PATH": PATH, "LC_ALL": "C.UTF-8"})
+    return runs.finish(process, directory)
+
+
+def host(bundle, directory, python=sys.executable):
+    """Exit codes and words of what a host runs on an outcome."""
+    return {name: runs.command([name, directory], bundle=bundle, python=python) for name in ("verify", "verdict", "show")}
+
+
+def verifier(work):
+    """A task's verifier: the reward of what the agent left."""
+    done = subprocess.run(["cat", os.path.join(work, "answer.txt")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return 1.0 if done.stdout.strip() == b"42" else 0.0
