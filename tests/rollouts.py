@@ -1,9 +1,11 @@
 """For the tests of Codex's transcripts: a CODEX_HOME on disk, a run that is over, and what `collect` makes of it."""
+
 from __future__ import annotations
 
 import json
 import os
 
+from worker import usage
 from worker.harnesses import codex_rollout
 
 CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus", "rollouts")
@@ -37,13 +39,23 @@ class Home:
             live.feed(event if isinstance(event, dict) else json.loads(event))
         dirfd = os.open(self.session, os.O_RDONLY)
         native = os.open(os.path.join(self.session, "native"), os.O_RDONLY)
-        given = {"state": self.path, "dirfd": dirfd, "native_dirfd": native, "live": live, "wire": None, "invocation_id": "inv",
-                 "started_at": None, "baseline": {}, "redactor": None}
+        given = {
+            "state": self.path,
+            "dirfd": dirfd,
+            "native_dirfd": native,
+            "live": live,
+            "wire": None,
+            "invocation_id": "inv",
+            "started_at": None,
+            "baseline": {},
+            "redactor": None,
+        }
         try:
             evidence = codex_rollout.collect(dict(given, **run))
             evidence["live"] = live
-            evidence["plain"] = [dict(one, conversation=list(one["conversation"])) if "conversation" in one else one
-                                 for one in evidence["records"]]
+            evidence["plain"] = [
+                dict(one, conversation=list(one["conversation"])) if "conversation" in one else one for one in evidence["records"]
+            ]
         finally:
             os.close(native)
             os.close(dirfd)
@@ -73,8 +85,13 @@ def event(kind, second=1, **more):
 
 
 def figures(given, output, cached=0, reasoning=0):
-    return {"input_tokens": given, "cached_input_tokens": cached, "output_tokens": output,
-            "reasoning_output_tokens": reasoning, "total_tokens": given + output}
+    return {
+        "input_tokens": given,
+        "cached_input_tokens": cached,
+        "output_tokens": output,
+        "reasoning_output_tokens": reasoning,
+        "total_tokens": given + output,
+    }
 
 
 def tokens(total, last=None, second=1):
@@ -82,7 +99,9 @@ def tokens(total, last=None, second=1):
 
 
 def call(identity, name="exec_command", second=1, **more):
-    return record("response_item", dict({"type": "function_call", "name": name, "arguments": "{}", "call_id": identity}, **more), second)
+    return record(
+        "response_item", dict({"type": "function_call", "name": name, "arguments": "{}", "call_id": identity}, **more), second
+    )
 
 
 def output(identity, text, second=2):
@@ -107,9 +126,26 @@ def codes(gaps):
 
 
 def tools(evidence):
-    return [[one["tool_call_id"], one["tool_name"], one["status"], one["error_type"]]
-            for one in evidence["plain"] if one["kind"] == "tool_call"]
+    return [
+        [one["tool_call_id"], one["tool_name"], one["status"], one["error_type"]]
+        for one in evidence["plain"]
+        if one["kind"] == "tool_call"
+    ]
 
 
 def invocations(evidence):
     return [one for one in evidence["plain"] if one["kind"] == "agent_invocation"]
+
+
+def read(folder, lines, stdout=None, tail=b"", **run):
+    home = Home(folder)
+    home.write(lines, tail=tail)
+    return home.collect([announced()] if stdout is None else stdout, **run)
+
+
+def charged(evidence, wire=None):
+    chosen = usage.choose(wire, evidence)[0]["chosen"]
+    return tuple(chosen[name] for name in ("input_tokens", "cached_input_tokens", "output_tokens"))
+
+
+END = event("task_complete", 9, last_agent_message="done")

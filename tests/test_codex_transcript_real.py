@@ -1,4 +1,5 @@
 """Rollouts that the real Codex 0.144.4 and 0.171.0 wrote (tests/corpus/rollouts, one directory per run) are read whole."""
+
 from __future__ import annotations
 
 import json
@@ -19,7 +20,9 @@ def load(name, folder):
     for file in sorted(os.listdir(source)):
         if file.startswith("rollout-"):
             shutil.copy(os.path.join(source, file), home.file(file))
-    with open(os.path.join(source, "stdout.jsonl"), encoding="utf-8") as stdout, open(os.path.join(source, "expect.json")) as wanted:
+    with open(os.path.join(source, "stdout.jsonl"), encoding="utf-8") as stdout, open(
+        os.path.join(source, "expect.json")
+    ) as wanted:
         return home, [json.loads(line) for line in stdout], json.load(wanted)
 
 
@@ -47,7 +50,9 @@ def test_a_real_run(name, tmp_path):
     figures = {key: chosen["chosen"][key] for key in wanted["usage"]} if wanted["usage"] else chosen["chosen"]["source"]
     assert figures == wanted["usage"]
     totals = [one["thread_total"] for one in evidence["threads"].values() if "thread_total" in one]
-    assert [{key: one[key] for key in wanted["thread_total"]} for one in totals] == ([wanted["thread_total"]] if wanted["thread_total"] else [])
+    assert [{key: one[key] for key in wanted["thread_total"]} for one in totals] == (
+        [wanted["thread_total"]] if wanted["thread_total"] else []
+    )
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -66,7 +71,9 @@ def test_cut_anywhere(name, tmp_path):
     """Killed in the middle of any write: everything before the cut counts, and the cut is one gap with its offset."""
     whole, _ = collected(name, tmp_path / "whole")
     home, stdout, _ = load(name, tmp_path / "cut")
-    path, data = next((one, open(one, "rb").read()) for one in [home.file(file) for file in os.listdir(os.path.join(home.path, DAY))])
+    path, data = next(
+        (one, open(one, "rb").read()) for one in [home.file(file) for file in os.listdir(os.path.join(home.path, DAY))]
+    )
     for cut in list(range(1, len(data), 97)) + [len(data) - 1]:
         with open(path, "wb") as file:
             file.write(data[:cut])

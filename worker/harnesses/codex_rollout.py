@@ -54,7 +54,7 @@ class Story:
 
     def __init__(self, run, gaps):
         self.run, self.gaps, self.live = run, gaps, run["live"]
-        self.records = Records(run.get("dirfd"))
+        self.records, self.budget = Records(run.get("dirfd")), files.MOST_BYTES
         self.threads, self.native_files, self.root, self.candidates = [], {}, None, []
 
     def wanted_thread(self):
@@ -72,13 +72,15 @@ class Story:
         name = os.path.basename(candidate.path)
         name = name[:-3] if name.endswith(".gz") else name
         name = name if "native/" + name not in self.native_files else "%d-%s" % (len(self.native_files), name)
-        target, readable = files.copy(root, candidate.path, self.run["native_dirfd"], name, self.run.get("redactor"), self.gaps)
+        redactor, native = self.run.get("redactor"), self.run["native_dirfd"]
+        target, readable = files.copy(root, candidate.path, native, name, redactor, self.gaps, self.budget)
         if target is None:
             return
+        self.budget -= target.size
         self.native_files["native/" + name] = target.entry()
         if not readable:
             return
-        fd = os.open(name, files.OPEN_FILE, dir_fd=self.run["native_dirfd"])
+        fd = os.open(name, files.OPEN_FILE, dir_fd=native)
         invocation = self.run["invocation_id"] if self.root is None else candidate.id
         known = self.run.get("baseline")
         history = Conversation(fd, item_of_event)

@@ -13,7 +13,7 @@ from worker.harnesses import transcript_files as files
 from worker.harnesses.codex_lines import UUID, split, text_of
 from worker.harnesses.codex_thread import Thread
 
-ROLLOUT = re.compile(r"rollout-[0-9A-Za-z._-]{1,200}\.jsonl(\.gz|\.zst)?$")
+ROLLOUT = re.compile(r"rollout-[0-9A-Za-z._-]{1,200}\.jsonl(\.gz|\.zst)?\Z")
 DEPTH = 4  # sessions/YYYY/MM/DD
 LONGEST_META = 4 << 20
 MOST_FORKS = 8

@@ -14,7 +14,6 @@ from __future__ import annotations
 from worker import usage
 from worker.harnesses.codex_lines import (
     MOST_TEXT,
-    STATUSES,
     UUID,
     Place,
     display_text,

@@ -16,7 +16,7 @@ from transport.sandbox_transport import EvidenceFile
 
 MOST_ENTRIES = 20000
 MOST_FILES = 500
-MOST_BYTES = 4 << 30  # of all transcripts of a run; sparse files of terabytes are cheap to plant
+MOST_BYTES = 1 << 30  # of all transcripts of a run; sparse files of terabytes are cheap to plant
 LONGEST_LINE = 16 << 20
 CHUNK = 1 << 20
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -143,8 +143,9 @@ def _bounded(source, path, gaps, budget):
         yield piece
 
 
-def copy(root_fd, path, native_fd, name, redactor, gaps, budget=MOST_BYTES):
-    """Copy a transcript, secrets blanked, to native_fd/name.  (EvidenceFile, readable) or (None, False)."""
+def copy(root_fd, path, native_fd, name, redactor, gaps, budget):
+    """Copy at most `budget` bytes of a transcript, secrets blanked, to native_fd/name.  (EvidenceFile, can it be read), or
+    (None, False) where it is no plain file."""
     source = open_file(root_fd, path, gaps)
     if source is None:
         return None, False
