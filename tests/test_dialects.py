@@ -127,7 +127,7 @@ def test_preamble_is_exactly_its_table(dialect, kinds):
 def test_mutated_bodies_never_raise_and_cuts_never_matter():
     rng = random.Random(11)
     bodies = [(data, wanted) for data, wanted in CORPUS.values() if len(data) < 4000]
-    for _ in range(3000):
+    for _ in range(1500):
         data, wanted = rng.choice(bodies)
         mutated = bytearray(data)
         for _ in range(rng.randrange(1, 6)):
@@ -163,4 +163,5 @@ def test_values_of_any_shape_never_raise():
                     text = json.dumps(value).encode()
                     read([b"data: " + text + b"\n\n"], dialect, "text/event-stream", None, True)
                     read([text], dialect, "application/json", None, True)
-                    read([b"[" + text + b"]"], dialect, "application/json", None, True)
+                    if kind is None:
+                        read([b"[" + text + b"]"], dialect, "application/json", None, True)

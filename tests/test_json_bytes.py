@@ -14,7 +14,11 @@ from tests.corpora import cuts
 from transport.json_bytes import DEEPEST, ArraySplitter, loads, too_deep, top_level
 
 DEEP = [b"[" * 5000, b"[" * 200000, b'{"a":' * 100000, b"[" * 5000 + b"]" * 5000, b'[{"a":' * 3000 + b"1" + b"}]" * 3000,
-        b'"' + b"[" * 5000 + b'"' + b"[" * 500, b'{"a":"\\\\"' + b"[" * 5000]
+        b"[[]" * 100000, b'"' + b"[" * 5000 + b'"' + b"[" * 500, b'{"a":"\\\\"' + b"[" * 5000]
+
+
+def repr_cut(value):
+    return repr(value)[:30]
 
 
 @pytest.mark.parametrize("data, value", [
@@ -22,7 +26,7 @@ DEEP = [b"[" * 5000, b"[" * 200000, b'{"a":' * 100000, b"[" * 5000 + b"]" * 5000
     (b"", None), (b"{", None), (b"nul", None), (b'{"a":}', None), (b"\xff\xfe", None), (b"{} x", None), (b"[1,]", None),
     (b"[NaN, Infinity, -Infinity]", [None] * 3), (b"[1" + b"0" * 18 + b"]", [10 ** 18]), (b"[" + b"9" * 5000000 + b"]", [None]),
     (b"[-" + b"9" * 50 + b"]", [None]), (b'"\xff"', "\ufffd"),
-])
+], ids=repr_cut)
 def test_values(data, value):
     started = time.monotonic()
     assert loads(data) == value
@@ -41,7 +45,7 @@ def test_deep_nesting_is_refused_on_a_small_stack():
     assert answers == [None] * len(DEEP)
 
 
-@pytest.mark.parametrize("depth", [1, 50, DEEPEST])
+@pytest.mark.parametrize("depth", [1, 50, DEEPEST - 1])
 def test_ordinary_depth_is_read(depth):
     value = 1
     for _ in range(depth // 2):
@@ -58,7 +62,8 @@ def random_value(rng, depth=0):
         return rng.choice((None, True, 0, -1.5, 12))
     if kind == 5:
         return [random_value(rng, depth + 1) for _ in range(rng.randrange(4))]
-    return {rng.choice(("model", "tools", "stream", "a", 'q"', "")): random_value(rng, depth + 1) for _ in range(rng.randrange(5))}
+    names = ("model", "tools", "stream", "a", 'q"', "")
+    return {rng.choice(names): random_value(rng, depth + 1) for _ in range(rng.randrange(5))}
 
 
 def test_top_level_finds_what_a_whole_parse_finds():
@@ -78,7 +83,7 @@ def test_top_level_reads_a_mapped_file_and_never_raises_on_pieces():
         file.flush()
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             assert top_level(mapped, ("model", "stream")) == {"model": "m", "stream": True}
-    for at in range(0, 3000, 7):
+    for at in range(0, 3000, 97):
         assert top_level(body[at:], ("model",)) in ({}, {"model": "m"})
         assert top_level(body[:at], ("model",)) == {}
     for odd in (b"", b"[]", b"null", b'"', b'{"model"', b'{"model":', b'{"model":"m"', b"}}}", b'{,:,"model":1}', b"{]"):

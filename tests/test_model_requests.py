@@ -9,7 +9,8 @@ from transport.dialects import describe_request, dialect_of
 
 
 @pytest.mark.parametrize("method, path, dialect", [
-    ("POST", "/v1/responses", "responses"), ("post", "/v1/responses/", "responses"), ("POST", "/openai/responses?api-version=1", "responses"),
+    ("POST", "/v1/responses", "responses"), ("post", "/v1/responses/", "responses"),
+    ("POST", "/openai/responses?api-version=1", "responses"),
     ("POST", "/v1/responses/compact", "responses"), ("POST", "/v1/chat/completions", "chat"),
     ("POST", "/openai/deployments/d/chat/completions?api-version=1", "chat"), ("POST", "/v1/messages?beta=true", "messages"),
     ("POST", "/v1beta/models/g:generateContent", "generate_content"),
@@ -47,6 +48,7 @@ def test_azure_names_its_model_in_the_path():
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"model":5,"tools":7,"stream":"yes"}', None,
                                   b'{"tools":[null,5,{"name":5},{"function":5},{"functionDeclarations":[5,{}]},{}]}',
-                                  b"[" * 100000, b'"' * (2 << 20), b"{" * (2 << 20)])
+                                  b"[" * 100000, b'"' * (2 << 20), b"{" * (2 << 20), b'{"a":"' + b'\\"' * (2 << 20)],
+                         ids=lambda body: repr(body)[:30])
 def test_odd_bodies_say_nothing_and_never_raise(body):
     assert describe_request("chat", "/v1/chat/completions", body) == {"model": None, "tools": [], "stream": False}

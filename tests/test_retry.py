@@ -60,8 +60,9 @@ def test_calendar_arithmetic_agrees_with_the_standard_library():
             assert retry.parse_date(text, NOW) == moment == calendar.timegm(parts)
 
 
-@pytest.mark.parametrize("year, now_year, read", [(94, 1994, 1994), (44, 1994, 2044), (45, 1994, 1945), (44, 1995, 2044), (26, 2026, 2026),
-                                                  (76, 2026, 2076), (77, 2026, 1977), (0, 2026, 2000), (99, 2026, 1999)])
+@pytest.mark.parametrize("year, now_year, read", [
+    (94, 1994, 1994), (44, 1994, 2044), (45, 1994, 1945), (44, 1995, 2044), (26, 2026, 2026), (76, 2026, 2076),
+    (77, 2026, 1977), (0, 2026, 2000), (99, 2026, 1999)])
 def test_two_digit_years_are_at_most_50_ahead(year, now_year, read):
     now = calendar.timegm((now_year, 7, 1, 0, 0, 0))
     wanted = calendar.timegm((read, 3, 1, 0, 0, 0))
@@ -142,7 +143,8 @@ INFO = "type.googleapis.com/google.rpc.RetryInfo"
     ({"error": {"metadata": {"retry_after_seconds": 7}}}, 7), ({"retry_after": "4"}, 4),
     ({"type": "response.failed", "response": {"error": {"message": "Please try again in 3.5s."}}}, 3.5),
     ({"error": {"retry_after": float("inf")}}, None), ({"error": {"retry_after": float("nan")}}, None),
-    ({"error": {"retry_after": -1}}, None), ({"error": {"retry_after": True}}, None), ({"error": {"retry_after": 10 ** 30}}, retry.OVER),
+    ({"error": {"retry_after": -1}}, None), ({"error": {"retry_after": True}}, None),
+    ({"error": {"retry_after": 10 ** 30}}, retry.OVER),
     ({"error": {"resets_in_seconds": 1800}}, None), ({}, None), (None, None), ([], None), ("try again in 2s", None),
 ])
 def test_body_delays(body, seconds):

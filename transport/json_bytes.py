@@ -4,7 +4,8 @@
 it (Python 3.13.0's C scanner overflows the 256 KiB stack of a proxy thread and kills the process; older ones raise
 RecursionError); integers over 19 digits become None (int() of a million digits takes minutes before 3.11, and raises from
 then on); NaN and Infinity become None (they are no JSON, and must not come out of us again).
-`top_level` finds the values of a few keys of a big object without building the rest: constant memory, any buffer (mmap).
+`top_level` finds the values of a few keys of a big object without building the rest: constant memory, any buffer (mmap), a
+bounded number of steps.
 `ArraySplitter` cuts a JSON array into its elements while it arrives (generateContent streams without alt=sse).
 Pure: no I/O, no clock.
 """
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 DEEPEST = 128
 _ALL_BUT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+_MOST_SIGNS = 1000000  # brackets, quotes, commas and escapes that top_level looks at before it gives up
 _OUTSIDE = re.compile(rb'["{}\[\],:]')
 _BRACKETS = re.compile(rb'["{}\[\]]')
 _INSIDE = re.compile(rb'[\\"]')
@@ -36,11 +39,13 @@ def too_deep(data: bytes) -> bool:
     if data.count(b"[") + data.count(b"{") <= DEEPEST:
         return False
     outside = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
-    rest = b"".join(outside).translate(None, _ALL_BUT_BRACKETS)
+    rest = b"".join(outside).translate(_ONE_KIND, _ALL_BUT_BRACKETS)
     for _ in range(DEEPEST):  # every round takes the innermost level away
         if len(rest) <= DEEPEST:
             return False
-        rest = rest.replace(b"[]", b"").replace(b"{}", b"")
+        if b"[" * (DEEPEST + 1) in rest:
+            return True
+        rest = rest.replace(b"[]", b"")
     return len(rest) > DEEPEST
 
 
@@ -54,32 +59,36 @@ def loads(data: bytes) -> object:
         return None
 
 
-def _string_end(data: Any, at: int) -> int:
-    """Index after the closing quote of the string whose inside starts at `at`; -1 where it is not closed."""
-    while True:
+def _string_end(data: Any, at: int, most: int) -> tuple:
+    """(index after the closing quote of the string whose inside starts at `at`, or -1 where that is not found; escapes)."""
+    for escapes in range(most):
         found = _INSIDE.search(data, at)
         if found is None:
-            return -1
+            break
         at = found.end()
         if found.group() == b'"':
-            return at
+            return at, escapes
         at += 1
+    return -1, 0
 
 
 def top_level(data: Any, wanted: tuple) -> dict:
     """{key: parsed value} for those of `wanted` that stand at the top of the object in `data` (bytes, mmap, ...)."""
     found: dict = {}
-    depth, at, key, start, key_next = 0, 0, None, 0, False
-    while True:
+    depth, at, key, start, key_next, left = 0, 0, None, 0, False, _MOST_SIGNS
+    while left > 0:
+        left -= 1
         token = _OUTSIDE.search(data, at)
         if token is None:
-            return found
+            break
         at = token.end()
         sign = token.group()
         if sign == b'"':
-            begin, at = at - 1, _string_end(data, at)
+            begin = at - 1
+            at, escapes = _string_end(data, at, left)
+            left -= escapes + 1
             if at < 0:
-                return found
+                break
             if depth == 1 and key_next:
                 key, key_next = loads(bytes(data[begin:at])), False
         elif sign in b"{[":
@@ -92,11 +101,12 @@ def top_level(data: Any, wanted: tuple) -> dict:
                 found[key] = loads(bytes(data[start:at - 1]))
             key, key_next = None, sign == b","
             if sign != b"," or len(found) == len(wanted):
-                return found
+                break
         elif sign in b"}]":
             depth -= 1
             if depth < 1:
-                return found
+                break
+    return found
 
 
 class ArraySplitter:
