@@ -33,8 +33,8 @@ BAD = [
     ({"timeout": None}, "timeout: must be a number"),
     ({"timeout": 0}, "timeout: must be more than 0"),
     ({"timeout": -1}, "timeout: must be more than 0"),
-    (b'{"timeout": 1e999}', "timeout: must be finite"),
-    ({"timeout": 1e12}, "timeout: must be at most 2000000"),
+    (b'{"timeout": 1e999}', "timeout: must be finite and at most 2000000"),
+    ({"timeout": 1e12}, "timeout: must be finite and at most 2000000"),
     ({"cleanup_timeout": 0}, "cleanup_timeout: must be more than 0"),
     ({"grace": -0.0}, "grace: must be more than 0"),
     ({"linger": []}, "linger: must be a number"),
@@ -75,6 +75,8 @@ BAD = [
     ({"model": dict(HTTP, api_key_env="A", api_key_file="B")}, "model.api_key_env: cannot be given together with"),
     ({"model": dict(HTTP, api_key_env="NOT_SET_ANYWHERE")}, "model.api_key_env: the variable NOT_SET_ANYWHERE is not set"),
     ({"model": dict(HTTP, api_key_file="/does/not/exist")}, "model.api_key_file: /does/not/exist cannot be read"),
+    ({"model": dict(HTTP, ca_file="/does/not/exist")}, "model.ca_file: /does/not/exist cannot be read"),
+    ({"model": dict(HTTP, ca_file="/etc/passwd")}, "model.ca_file: /etc/passwd has no certificate"),
     ({"seal_key": "k"}, "seal_key: is only accepted with `run -`"),
     ({"agent_user": "root"}, "agent_user: must be UID or UID:GID"),
     ({"agent_user": "1:"}, "agent_user: must be UID or UID:GID"),
@@ -82,7 +84,7 @@ BAD = [
     ({"policy": {"rate_limited": "ignore"}}, "policy.rate_limited: must be one of grade, mask, retry"),
     ({"run_attempt": 0}, "run_attempt: must be at least 1"),
     ({"bodies": "some"}, "bodies: must be one of all, errors, none"),
-    ({"watch_stdin": "yes"}, "watch_stdin: must be a boolean"),
+    ({"watch_stdin": "yes"}, "watch_stdin: must be true or false"),
     ({"labels": []}, "labels: must be an object"),
 ]
 
@@ -142,3 +144,10 @@ def test_a_key_that_cannot_stand_in_a_header_is_refused(content, tmp_path):
     (tmp_path / "key").write_bytes(content.encode())
     with pytest.raises(contract.BadInput, match="the key must be printable ASCII"):
         contract.load("/x/input.json", text_of({"model": dict(HTTP, api_key_file=str(tmp_path / "key"))}))
+
+
+def test_a_certificate_file_from_the_environment_is_checked_for_https_only(monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", "/does/not/exist")
+    with pytest.raises(contract.BadInput, match="model.ca_file: /does/not/exist cannot be read"):
+        contract.load("/x/input.json", text_of({"model": {"base_url": "https://h/v1"}}))
+    assert contract.load("/x/input.json", text_of({"model": HTTP}))["model"]["ca_file"] is None

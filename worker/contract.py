@@ -1,8 +1,8 @@
 """The input document: what is wrong with a bad one, and what the run gets from a good one.
 
-The rules are a JSON Schema, input.schema.json beside this file: `violation` reads the subset of it that is used there,
-and `schema input` prints it. `load` returns a *job*: a plain dict in which every field has a value. Whatever is wrong is
-one `BadInput` whose sentence names the field (exit 65); nothing has been started or written by then.
+The rules are a JSON Schema, input.schema.json beside this file: `violation` reads the keywords that are used there, and
+`schema input` prints it. `load` returns a *job*: a plain dict in which every field has a value. Whatever is wrong is one
+`BadInput` whose sentence (complaints.py) names the field: exit 65, and nothing has been started or written by then.
 """
 from __future__ import annotations
 
@@ -12,81 +12,64 @@ import os
 from worker.version import data
 
 INPUT = json.loads(data("worker/input.schema.json"))
-# Fields that are refused in a file, because a file can be read by the agent (DESIGN 6).
-ONLY_ON_STDIN = (("model", "api_key"), ("seal_key",))
-EITHER = (("prompt", "prompt_file"), ("model", "model_base_url"))
-KEY_SOURCES = ("api_key_file", "api_key_env", "api_key")
-
-_TYPES = {"string": str, "boolean": bool, "integer": int, "number": (int, float), "array": list, "object": dict}
-_ARTICLE = {"array": "a list", "object": "an object", "integer": "a whole number"}
+TYPES = {"string": str, "boolean": bool, "integer": int, "number": (int, float), "array": list, "object": dict,
+         "null": ()}
+# keyword of the schema -> whether a value of the right type keeps it
+KEYWORDS = {
+    "enum": lambda allowed, value: value in allowed,
+    "minLength": lambda least, value: len(value) >= least,
+    "minItems": lambda least, value: len(value) >= least,
+    "minimum": lambda least, value: value >= least,
+    "exclusiveMinimum": lambda bound, value: value > bound,
+    "maximum": lambda most, value: value <= most,  # false for NaN and infinity, too
+    "pattern": lambda _, value: all(part.isascii() and part.isdigit() for part in value.split(":", 1)),  # UID[:GID]
+}
+# Refused in a file, because a file can be read by the agent (DESIGN 6).
+ONLY_ON_STDIN = (("model", "api_key"), ("", "seal_key"))
+EITHER = (("", "prompt", "prompt_file"), ("", "model", "model_base_url"), ("model", "api_key_env", "api_key_file"),
+          ("model", "api_key", "api_key_env"), ("model", "api_key", "api_key_file"))
 
 
 class BadInput(Exception):
     """One sentence that names the field or file; becomes exit code 65."""
 
 
-def violation(schema, value, name):
-    """Why `value` does not fit `schema` (one sentence that starts with the field's name), or None."""
-    kind = schema["type"]
-    if isinstance(kind, list):  # [type, "null"], in the outcome's schemas
-        if value is None:
-            return None
-        kind = kind[0]
-    if not isinstance(value, _TYPES[kind]) or (kind in ("integer", "number") and isinstance(value, bool)):
-        return "%s: must be %s" % (name, _ARTICLE.get(kind, "a " + kind))
-    return _CHECKS[kind](schema, value, name)
+def violation(schema, value, name=""):
+    """(dotted name, keyword, what the schema asks) of the first rule that `value` breaks, or None."""
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    if value is None and "null" in kinds:
+        return None
+    kind = kinds[0]
+    if not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
+        return name, "type", kind
+    for keyword, asked in schema.items():
+        if keyword in KEYWORDS and not KEYWORDS[keyword](asked, value):
+            return name, keyword, asked
+    if kind == "string":
+        broken = "nul" if "\0" in value and name != "prompt" else "surrogate" if not _encodes(value) else None
+        return broken and (name, broken, None)
+    inner = ((schema["items"], item, "%s[%d]" % (name, at)) for at, item in enumerate(value)) if kind == "array" else ()
+    return _first(violation(*each) for each in (_fields(schema, value, name) if kind == "object" else inner))
 
 
-def _text(schema, value, name):
-    if len(value) < schema.get("minLength", 0):
-        return "%s: must have at least %d characters" % (name, schema["minLength"])
-    if "enum" in schema and value not in schema["enum"]:
-        return "%s: must be one of %s" % (name, ", ".join(schema["enum"]))
-    if "pattern" in schema and not all(part.isascii() and part.isdigit() for part in value.split(":", 1)):
-        return "%s: must be UID or UID:GID in digits" % name  # the one pattern there is
-    if "\0" in value and name != "prompt":
-        return "%s: must not contain a NUL character" % name
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        return "%s: contains half of a surrogate pair, which is no character" % name
-    return None
-
-
-def _number(schema, value, name):
-    if not value - value == 0:  # neither NaN nor an infinity
-        return "%s: must be finite" % name
-    if "exclusiveMinimum" in schema and value <= schema["exclusiveMinimum"]:
-        return "%s: must be more than %g" % (name, schema["exclusiveMinimum"])
-    for bound, wrong, word in (("minimum", lambda low: value < low, "least"), ("maximum", lambda top: value > top, "most")):
-        if bound in schema and wrong(schema[bound]):
-            return "%s: must be at %s %d" % (name, word, schema[bound])
-    return None
-
-
-def _list(schema, value, name):
-    if len(value) < schema.get("minItems", 0):
-        return "%s: must not be empty" % name
-    return _first(violation(schema["items"], item, "%s[%d]" % (name, i)) for i, item in enumerate(value))
-
-
-def _object(schema, value, name):
-    dot = name + "." if name else ""
+def _fields(schema, value, name):
     known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
-    if others is False:
-        unknown = sorted(key for key in value if key not in known)
-        if unknown:
-            return "%s%s: is not a field of the input document" % (dot, unknown[0])
-    return _first(violation(known.get(key, others), item, dot + key)
-                  for key, item in value.items() if key in known or isinstance(others, dict))
+    for key, item in value.items():
+        if key not in known and others is False:
+            yield {"type": "null"}, item, (name + "." + key).lstrip(".")
+        elif key in known or others is not True:
+            yield known.get(key, others), item, (name + "." + key).lstrip(".")
 
 
-def _first(reasons):
-    return next((reason for reason in reasons if reason), None)
+def _encodes(text):
+    try:
+        return text.encode("utf-8") is not None
+    except UnicodeEncodeError:
+        return False
 
 
-_CHECKS = {"string": _text, "boolean": lambda *_: None, "integer": _number, "number": _number,
-           "array": _list, "object": _object}
+def _first(found):
+    return next((each for each in found if each), None)
 
 
 def filled(schema, value):
@@ -95,21 +78,24 @@ def filled(schema, value):
 
 
 def load(source, text):
-    """The job in document `text`; `source` is its path, or `-` for standard input.  Raises BadInput."""
+    """The job in document `text` (bytes); `source` is its path, or `-` for standard input. Raises BadInput."""
     document = _parse(text)
-    reason = (violation(INPUT, document, "") if isinstance(document, dict) else "the input document: must be an object")
-    reason = reason or _cross_check(document, source)
-    if reason:
-        raise BadInput(reason)
+    broken = violation(INPUT, document) or _first(rule(document, source) for rule in (_either, _stdin_only, _endpoint))
+    if broken:
+        from worker.complaints import sentence
+
+        raise BadInput(sentence(*broken))
     job = filled(INPUT, document)
-    job["retry"], job["limits"] = (
-        filled(INPUT["properties"][name], job[name] or {}) for name in ("retry", "limits"))
+    job["retry"], job["limits"] = (filled(INPUT["properties"][name], job[name] or {}) for name in ("retry", "limits"))
     job["directory"] = job["directory"] or os.path.dirname(os.path.abspath(source))
     job["invocation_id"] = job["invocation_id"] or "run-" + os.urandom(8).hex()
     job["nonce"] = job["nonce"] or os.urandom(16).hex()
     job["model"] = _model(job)
-    job["prompt"] = _prompt(job)
-    job["user"] = _user(job["agent_user"])
+    if job["prompt_file"]:
+        job["prompt"] = read_file(job["prompt_file"], "prompt_file")
+    elif job["prompt"] is not None:
+        job["prompt"] = job["prompt"].encode("utf-8")
+    job["user"] = job["agent_user"] and _user(*job["agent_user"].split(":"))
     return job
 
 
@@ -126,85 +112,74 @@ def _parse(text):
 
     try:
         return json.loads(text.decode("utf-8-sig"), object_pairs_hook=pairs, parse_constant=constant)
-    except BadInput:
-        raise
     except (ValueError, RecursionError) as error:
         raise BadInput("the input document: is not JSON (%s)" % str(error)[:200]) from None
 
 
-def _cross_check(document, source):
-    model = document.get("model", {})
-    for one, other in EITHER:
-        if one in document and other in document:
-            return "%s: cannot be given together with %s" % (one, other)
-    keys = [key for key in KEY_SOURCES if key in model]
-    if len(keys) > 1:
-        return "model.%s: cannot be given together with model.%s" % (keys[1], keys[0])
+def _either(document, source):
+    for part, one, other in EITHER:
+        fields = document.get(part, {}) if part else document
+        if one in fields and other in fields:
+            return (part + "." + one).lstrip("."), "either", (part + "." + other).lstrip(".")
+
+
+def _stdin_only(document, source):
     if source == "-" and "directory" not in document:
-        return "directory: is required with `run -`"
-    for path in ONLY_ON_STDIN if source != "-" else ():
-        if path[-1] in (model if len(path) > 1 else document):
-            return "%s: is only accepted with `run -` (a file could be read by the agent)" % ".".join(path)
+        return "directory", "required", None
+    for part, name in ONLY_ON_STDIN if source != "-" else ():
+        if name in (document.get(part, {}) if part else document):
+            return (part + "." + name).lstrip("."), "stdin", None
+
+
+def _endpoint(document, source):
+    bad = [key for key in document.get("env", {}) if not key or "=" in key or "\0" in key]
+    if bad:
+        return "env", "variable", bad[0]
+    model = document.get("model", {})
     if "model" in document and ("base_url" in model) == ("socket" in model):
-        return "model.base_url: give either base_url or socket"
-    bad = next((key for key in document.get("env", {}) if not key or "=" in key or "\0" in key), None)
-    return "env: %r is no variable name" % bad if bad is not None else _bad_url(document, model)
-
-
-def _bad_url(document, model):
+        return "model.base_url", "endpoint", None
     field = "model_base_url" if "model_base_url" in document else "model.base_url"
-    url = document.get("model_base_url", model.get("base_url"))
-    if url is None:
-        return None
+    url = document.get("model_base_url", model.get("base_url", "http://unix"))
     scheme, _, rest = url.partition("://")
     host = rest.split("/")[0].split("?")[0]
-    if scheme.lower() not in ("http", "https") or not host or host.startswith(":"):
-        return "%s: must be an http:// or https:// URL with a host" % field
-    if not url.isascii() or any(c <= " " or c in "#\\\x7f" for c in url) or "@" in host:
-        return "%s: must not contain spaces, control or non-ASCII characters, a fragment or a user name" % field
     port = host.rpartition("]")[2].partition(":")[2]
-    if port and not (port.isdigit() and 0 < int(port[:6]) < 65536):
-        return "%s: has no valid port" % field
-    return None
+    if scheme.lower() not in ("http", "https") or not host or host.startswith(":"):
+        return field, "url", None
+    if not url.isascii() or any(c <= " " or c in "#\\\x7f" for c in url) or "@" in host:
+        return field, "url characters", None
+    return (field, "port", None) if port and not (port.isdigit() and 0 < int(port[:6]) < 65536) else None
 
 
 def _model(job):
     if job["model"] is None and job["model_base_url"] is None:
         return None
-    # The reference's short form: the key stands in `env` and is replaced there by the run's token.
+    # The reference's short form: the key stands in `env`, and the run's token takes its place there.
     short = {"base_url": job["model_base_url"], "api": "responses"} if job["model"] is None else job["model"]
     model = filled(INPUT["properties"]["model"], short)
-    model["key"] = model.pop("api_key")
-    if job["model"] is None:
-        model["key"] = job["env"].get("OPENAI_API_KEY")
-    elif model["api_key_env"]:
+    model["key"] = model.pop("api_key") if job["model"] else job["env"].get("OPENAI_API_KEY")
+    if model["api_key_env"]:
         model["key"] = os.environ.get(model["api_key_env"])
         if not model["key"]:
             raise BadInput("model.api_key_env: the variable %s is not set" % model["api_key_env"])
     elif model["api_key_file"]:
         model["key"] = read_file(model["api_key_file"], "model.api_key_file").decode("utf-8", "replace").strip()
-    if model["key"] is not None and (not model["key"].isprintable() or not model["key"].isascii() or not model["key"]):
+    if model["key"] is not None and not (model["key"] and model["key"].isascii() and model["key"].isprintable()):
         raise BadInput("model: the key must be printable ASCII without line ends")
+    if (model["base_url"] or "").lower().startswith("https:"):
+        model["ca_file"] = model["ca_file"] or os.environ.get("SSL_CERT_FILE")
+    if model["ca_file"] and b"-----BEGIN " not in read_file(model["ca_file"], "model.ca_file"):
+        raise BadInput("model.ca_file: %s has no certificate in PEM form" % model["ca_file"])
     return model
 
 
-def _user(text):
-    if text is None:
-        return None
+def _user(uid, gid=None):
     if os.geteuid() != 0:
         raise BadInput("agent_user: the worker must be root to start the agent as another user")
-    uid, _, gid = text.partition(":")
     return int(uid), int(gid or uid)
 
 
-def _prompt(job):
-    if job["prompt_file"]:
-        return read_file(job["prompt_file"], "prompt_file")
-    return None if job["prompt"] is None else job["prompt"].encode("utf-8")
-
-
 def read_file(path, field):
-    """The whole of a file that the input document names.  Raises BadInput with the field's name."""
+    """The whole of a file that the input document names. Raises BadInput with the field's name."""
     try:
         with open(path, "rb") as file:
             return file.read()
