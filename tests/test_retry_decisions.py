@@ -38,6 +38,8 @@ CASES = [
     ("unexpected_response", "final", {"status": 200, "kind": "unexpected_response"}),
     ("not_sent", "retry", {"phase": "connect", "failure": "refused", "kind": "connection"}),
     ("not_sent", "retry", {"phase": "send", "failure": "reset", "kind": "connection"}),
+    ("head_cut", "give_up", {"phase": "head", "failure": "eof", "kind": "connection"}),
+    ("ambiguous", "retry", {"phase": "send", "failure": "reset", "kind": "connection", "sent": True}),
     ("ambiguous", "retry", {"phase": "head", "failure": "reset", "kind": "connection", "sent": True}),
     ("ambiguous_limit", "give_up", {"phase": "head", "failure": "reset", "sent": True, "ambiguous_so_far": 1}),
     ("ambiguous_limit", "give_up", {"phase": "head", "failure": "timeout", "sent": True, "ambiguous_replays": 0}),

@@ -12,7 +12,8 @@ facts (all optional, plain dict):
   held             True while no byte of this answer has reached the client (False: nothing can be retried any more)
   truncated        True where a 2xx stream ended cleanly without its terminal
   stream_error     True where the error stood inside a 2xx answer
-  sent             True when the request had gone out completely and the failure came before a response byte
+  sent             True when the request had gone out completely and the failure came before a response byte; a failure
+                   in phase head without it means that the head had begun: somebody answered, so nothing is sent twice
   ambiguous_so_far ambiguous failures of this request before this one;  ambiguous_replays  how many may be replayed
   refused_by_server x-should-retry: false;  client_gone, stopping
   attempt, max_attempts      attempt counts from 1, per fingerprint
@@ -31,7 +32,7 @@ def _never(facts: dict, *failures: str) -> bool:
     return facts.get("failure") in failures
 
 
-def _before_a_byte(facts: dict) -> bool:
+def _before_the_head(facts: dict) -> bool:
     return facts.get("phase") is not None and facts.get("status") is None
 
 
@@ -60,9 +61,10 @@ CAUSES = (
     ("held_error", "retry", lambda f: f.get("stream_error") and f.get("kind") in _TRANSIENT),
     ("held_cut", "retry", lambda f: f.get("phase") is not None and f.get("status") is not None),
     ("held_truncated", "retry", lambda f: f.get("truncated")),
-    ("not_sent", "retry", lambda f: _before_a_byte(f) and not f.get("sent")),
-    ("ambiguous", "retry", lambda f: _before_a_byte(f) and _ambiguous_left(f)),
-    ("ambiguous_limit", "give_up", _before_a_byte),
+    ("not_sent", "retry", lambda f: f.get("phase") in ("resolve", "connect", "tls", "send") and not f.get("sent")),
+    ("head_cut", "give_up", lambda f: _before_the_head(f) and not f.get("sent")),
+    ("ambiguous", "retry", lambda f: _before_the_head(f) and _ambiguous_left(f)),
+    ("ambiguous_limit", "give_up", _before_the_head),
     ("status_final", "final", lambda f: (f.get("status") or 0) >= 400),
     ("unexpected_response", "final", lambda f: f.get("kind") is not None),
     ("success", "final", lambda f: True),
