@@ -6,8 +6,10 @@ Marks (pyproject.toml): `real_cli`, `engine`, `pythons`, `slow`. `make test` lea
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -28,6 +30,21 @@ NEEDS = {
 
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="also the tests that need engines, real CLIs, other Pythons")
+
+
+def pytest_configure(config):
+    """A folder of its own for each session: pytest's numbered ones are removed by sessions that run at the same time."""
+    if config.option.basetemp is None and not hasattr(config, "workerinput"):
+        config.option.basetemp = config.own_basetemp = tempfile.mkdtemp(prefix="sandbox-worker-tests-")
+
+
+def pytest_unconfigure(config):
+    if hasattr(config, "own_basetemp") and not getattr(config, "some_failed", False):
+        shutil.rmtree(config.own_basetemp, ignore_errors=True)
+
+
+def pytest_sessionfinish(session, exitstatus):
+    session.config.some_failed = exitstatus != 0        # then the files stay, to be looked at
 
 
 def lacking(reason):
@@ -71,11 +88,20 @@ def clean_environment(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def dist(tmp_path_factory):
+def tree(tmp_path_factory):
+    """A copy of what the bundle is made of, so that the whole session tests one state of it."""
+    folder = tmp_path_factory.mktemp("tree")
+    for name in ("worker", "transport"):
+        shutil.copytree(os.path.join(ROOT, name), str(folder / name), ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(os.path.join(ROOT, "build.py"), str(folder))
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def dist(tree, tmp_path_factory):
     """A folder with the bundle as build.py makes it from this tree."""
     out = str(tmp_path_factory.mktemp("dist"))
-    subprocess.run([sys.executable, os.path.join(ROOT, "build.py"), "--out", out], check=True,
-                   stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, os.path.join(tree, "build.py"), "--out", out], check=True, stdout=subprocess.DEVNULL)
     return out
 
 

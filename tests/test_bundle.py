@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import shutil
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
@@ -31,6 +33,13 @@ def assert_one_sentence(done, code, *words):
     assert done.stdout == b""
 
 
+@pytest.fixture
+def files(dist):
+    """{name: content} of the bundle as it was built (the tree may have changed since)."""
+    with zipfile.ZipFile(os.path.join(dist, build.PYZ)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
 @pytest.fixture(params=FORMS)
 def form(request, dist, tmp_path):
     """A fresh copy of each form in turn."""
@@ -39,23 +48,20 @@ def form(request, dist, tmp_path):
 
 # --- building ------------------------------------------------------------------------------------
 
-def test_two_builds_are_the_same_and_a_stale_dist_is_noticed(tmp_path):
-    tree = tmp_path / "tree"
-    for name in ("worker", "transport"):
-        shutil.copytree(os.path.join(ROOT, name), str(tree / name), ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(os.path.join(ROOT, "build.py"), str(tree))
-    script = str(tree / "build.py")
+def test_two_builds_are_the_same_and_a_stale_dist_is_noticed(tree, tmp_path):
+    shutil.copytree(tree, str(tmp_path / "tree"))
+    script = str(tmp_path / "tree" / "build.py")
     assert run(script, "--check").returncode == 0                       # without a dist/ there is nothing stale
     assert b"bytes" in run(script).stdout
     assert run(script, "--check").returncode == 0
-    (tree / "worker" / "version.py").write_text('VERSION = "9.9.9"\nBUNDLE = {}\nFILES = {}\n')
+    (tmp_path / "tree" / "worker" / "version.py").write_text('VERSION = "9.9.9"\nBUNDLE = {}\nFILES = {}\n')
     done = run(script, "--check")
     assert done.returncode == 1 and b"stale" in done.stdout and b"sandbox-worker.pyz" in done.stdout
 
 
 @pytest.mark.pythons
-def test_every_python_builds_the_same_bytes(other_python, dist, tmp_path):
-    done = run(os.path.join(ROOT, "build.py"), "--out", str(tmp_path), python=other_python)
+def test_every_python_builds_the_same_bytes(other_python, tree, dist, tmp_path):
+    done = run(os.path.join(tree, "build.py"), "--out", str(tmp_path), python=other_python)
     assert done.returncode == 0, done.stderr
     for name in os.listdir(dist):
         with open(os.path.join(dist, name), "rb") as one, open(str(tmp_path / name), "rb") as other:
@@ -72,12 +78,13 @@ def test_sums(dist):
 
 
 def test_a_zip_that_any_tool_reads(dist):
-    import zipfile
     with zipfile.ZipFile(os.path.join(dist, build.PYZ)) as archive:
         assert archive.testzip() is None
         assert archive.namelist() == sorted(archive.namelist())
         assert {i.compress_type for i in archive.infolist()} == {zipfile.ZIP_STORED}
-        assert {name: archive.read(name) for name in archive.namelist()} == build.collect()
+        names = set(archive.namelist())
+    assert {"__main__.py", "MANIFEST", "worker/cli.py", "transport/sandbox_transport.py"} <= names
+    assert not [name for name in names if "__pycache__" in name or name.startswith("tests")]
 
 
 def test_the_text_form_is_plain_text(dist):
@@ -167,16 +174,15 @@ def load(path):
 
 
 @pytest.mark.parametrize("name", ["worker/cli.py", "transport/evidence.py", "MANIFEST"])
-def test_a_changed_byte_names_its_file(name, bundle):
+def test_a_changed_byte_names_its_file(name, bundle, files):
     data = load(bundle)
-    content = build.collect()[name]
+    content = files[name]
     at = data.index(content) + len(content) // 2
     save(bundle, data[:at] + bytes([data[at] ^ 1]) + data[at + 1:])
     assert_one_sentence(run(bundle, "--version"), 65, name)
 
 
-def test_a_missing_foreign_or_older_module_is_named(bundle):
-    files = build.collect()
+def test_a_missing_foreign_or_older_module_is_named(bundle, files):
     for change, name in (({"worker/cli.py": None}, "worker/cli.py is missing"),
                          ({"worker/cli.py": b"# an older one\n"}, "worker/cli.py is not"),
                          ({"worker/new.py": b"\n"}, "worker/new.py is not"),
@@ -237,19 +243,41 @@ except TypeError:
 
 
 @pytest.mark.parametrize("change", ["delete", "rewrite"])
-def test_later_modules_come_from_memory(change, bundle):
-    done = run("-c", LATER, bundle, os.path.join(ROOT, "worker", "__main__.py"), change)
+def test_later_modules_come_from_memory(change, bundle, tree, files):
+    done = run("-c", LATER, bundle, os.path.join(tree, "worker", "__main__.py"), change)
     assert done.returncode == 0, done.stderr
     first, _, trace = done.stdout.decode().partition("\n")
     version, digest, count, held = first.split()
-    files = build.collect()
     assert version == build.version() and digest == files["MANIFEST"].split()[1].decode()
     assert (int(count), int(held)) == (len(files) - 1, len(files))
     assert "if arguments else" in trace         # the traceback shows source lines
 
 
-def test_a_source_tree_and_an_unpacked_bundle_run(dist, tmp_path):
-    for name, content in build.collect().items():
+@pytest.mark.parametrize("change", ["rm {0}", "echo rubbish > {0}", "mv {0} {0}.gone; mkdir {0}"])
+def test_an_agent_that_changes_the_bundle_changes_nothing(change, form, files, tmp_path):
+    """The run goes on from memory: guard, worker, evidence, outcome."""
+    for round_, command in enumerate(("true", change.format("'%s'" % form))):
+        job = {"directory": str(tmp_path / ("session%d" % round_)), "command": ["/bin/sh", "-c", command], "timeout": 60}
+        save(str(tmp_path / "input.json"), json.dumps(job).encode())
+        done = run(form, "run", str(tmp_path / "input.json"))
+        assert done.returncode == 0, done.stderr
+        result = json.loads(load(os.path.join(job["directory"], "result.json")))
+        assert result["outcome"]["kind"] == "completed" and result["cleanup_confirmed"]
+        assert result["bundle"]["sha256"] == files["MANIFEST"].split()[1].decode()
+
+
+@pytest.mark.engine
+def test_what_is_staged_is_what_was_built(dist):
+    python = pythons.cached("3.8") or pytest.skip("no Python 3.8")
+    with docker.Container(docker.image(python)) as container:
+        container.exec(["mkdir", "/staged"])
+        container.put(dist + "/.", "/staged")
+        done = container.exec(["sh", "-c", "cd /staged && sha256sum -c SHA256SUMS"], check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_source_tree_and_an_unpacked_bundle_run(files, tmp_path):
+    for name, content in files.items():
         path = tmp_path / "unpacked" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
