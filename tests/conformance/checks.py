@@ -129,6 +129,11 @@ def shape(item):
     return kind, item.get("call_id"), json.dumps(item.get("arguments", item.get("output", item.get("input"))))
 
 
+def opening(request):
+    """How many first items are the CLI's own instructions: 0.144.4 sends them in a field, 0.171.0 as the first message."""
+    return 1 if not request.get("instructions") and request["input"][0].get("role") == "developer" else 0
+
+
 def history(played):
     """The conversation has all that the model was shown and all that it answered, in that order, for each thread."""
     owners = invocations(played)
@@ -137,7 +142,7 @@ def history(played):
         asked = played.witness.of(thread)
         before = next((index for index, one in enumerate(asked) if one.metadata.get("request_kind") == "compaction"), None)
         shown = asked[-1] if before is None else asked[before - 1]
-        wanted = [shape(item) for item in shown.request["input"] if item.get("role") != "developer"]
+        wanted = [shape(item) for item in shown.request["input"][opening(shown.request):]]
         wanted += [shape(item) for item in asked[-1].response.get("output", ()) if asked[-1].succeeded]
         rest = iter(had)
         lost = [item for item in wanted if item not in rest]
