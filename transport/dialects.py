@@ -219,7 +219,9 @@ class Reader:
             return
         if self.content_seen and self._skim(region):
             return
-        for block in sse.blocks_of(region):
+        blocks = sse.blocks_of(region)
+        del region  # one event may be 16 MiB
+        for block in blocks:
             if self.content_seen and self._skim(block):
                 continue
             event = sse.parse_block(block)

@@ -43,15 +43,21 @@ def parse_block(block: bytes, complete: bool = True) -> Event | None:
     """The event of one block with LF line ends, or None where it holds none (comments, `event` alone)."""
     name = None
     data = []
-    for line in block.split(b"\n"):
-        field, _, value = line.partition(b":")
-        if value.startswith(b" "):
-            value = value[1:]
-        if field == b"data":
-            data.append(value)
-        elif field == b"event":
-            name = value.decode("utf-8", "replace") or None
-    return Event(name, b"\n".join(data), complete) if data else None
+    begin, last = 0, len(block)
+    while begin <= last:
+        end = block.find(b"\n", begin)
+        end = last if end < 0 else end
+        colon = block.find(b":", begin, end)
+        colon = end if colon < 0 else colon
+        field = block[begin:colon] if colon - begin < 6 else b""
+        if field in (b"data", b"event"):  # one copy of the value: an event may have 16 MiB
+            value = block[colon + 2 if block.startswith(b" ", colon + 1) and colon < end else colon + 1:end]
+            if field == b"data":
+                data.append(value)
+            else:
+                name = value.decode("utf-8", "replace") or None
+        begin = end + 1
+    return Event(name, data[0] if len(data) == 1 else b"\n".join(data), complete) if data else None
 
 
 def blocks_of(region: bytes) -> list[bytes]:
@@ -130,7 +136,7 @@ class Parser:
         self._parts.append(chunk[:end])
         region = b"".join(self._parts)
         rest = chunk[end:]
-        self._parts = []
+        self._parts = []  # before anything is made of the region: both may be large
         self._size = 0
         self._edge = b""
         if rest:
