@@ -96,10 +96,8 @@ def join(attempts, owners, responses, gaps, thread_of, describe=None):
             continue
         key = (owner, attempt.get("request"))
         if key not in by_request:
-            by_request[key] = dict(
-                {"model_call_id": attempt.get("request"), "response_id": None, "attempts": []},
-                **(describe(attempt) if describe else {}),
-            )
+            by_request[key] = {"model_call_id": str(attempt.get("request")), "response_id": None, "attempts": []}
+            by_request[key].update(describe(attempt) if describe else {})
             calls.setdefault(owner, []).append(by_request[key])
         call = by_request[key]
         call["attempts"].append(attempt.get("seq"))

@@ -148,13 +148,10 @@ def finish_in(facts, names):
     return bool(last) and terminal(facts) != "success" and last.get("finish") in names
 
 
-def ours(facts, signal_number):
-    return any(sent.get("signal") == signal_number for sent in part(facts, "ending", "signals") or ())
-
-
 def foreign_kill(facts):
-    status = facts.get("main_status")
-    return (status == SIGKILL and not ours(facts, 9)) or (status == KILLED_IN_A_SHELL and not ours(facts, 9))
+    """SIGKILL ended the main process (or a shell says so of its child), and it was not ours."""
+    ours = any(sent.get("signal") == "SIGKILL" for sent in part(facts, "ending", "signals") or ())
+    return facts.get("main_status") in (SIGKILL, KILLED_IN_A_SHELL) and not ours
 
 
 def ended_badly(facts):
@@ -206,7 +203,7 @@ def classify(facts):
     if kind in ("cancelled", "terminated") and facts.get("started") is False:
         status = "not_run"
     record = deciding_record(facts, kind) if source in ("attempt", "event") else None
-    http_status = record.get("status") if record and kind != "completed" else None
+    http_status = record.get("status") if record and source == "attempt" else None
     return {
         "status": status,
         "kind": kind,
