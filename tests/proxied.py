@@ -94,8 +94,9 @@ class Reply:
 
 class Raw:
     def __init__(self, port):
-        self.sock = socket.create_connection(("127.0.0.1", port))
+        self.sock = socket.socket()
         self.sock.settimeout(30)
+        self.sock.connect(("127.0.0.1", port))
         self.data, self.ended = b"", None
 
     def __enter__(self):

@@ -70,12 +70,12 @@ class RawServer:
                 with self.lock:
                     turn, self.turns = self.turns, self.turns + 1
                 steps = list(self.script[min(turn, len(self.script) - 1)])
-                if not steps or steps[0] not in ("read", ("read_head",), "rst", "fin", ("hold",)):
+                if not steps or steps[0] not in ("read", ("read_head",), "rst", "fin", ("hold",)) and steps[0][0] != "call":
                     steps.insert(0, "read")
                 for step in steps:
                     if not self._step(sock, number, step):
                         return
-                if not sock.recv(1, socket.MSG_PEEK):  # kept alive: the next request takes the next script
+                if not self.wrap and not sock.recv(1, socket.MSG_PEEK):  # kept alive: the next request takes the next script
                     return
         except (OSError, EOFError):
             pass

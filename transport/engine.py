@@ -5,13 +5,11 @@ which is never held while something is read, sent or waited for.
 """
 from __future__ import annotations
 
-import errno
 import os
 import random
-import socket
 import threading
-import time
 
+from transport import seldom
 from transport.ambient import way_from
 from transport.attempts import Book, new_record
 from transport.errors import UpstreamFailed
@@ -56,7 +54,7 @@ class Engine:
         self.identity_headers = [name.lower().encode() for name in settings.get("identity_headers") or ()]
         self._requests, self._counts, self._open = 0, {True: 0, False: 0}, {}
         self._waits, self._waits_since, self._waited = 0, 0.0, 0.0
-        self._reserve = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)  # given up to accept one more when descriptors end
+        self.reserve = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)  # given up to accept one more when descriptors end
         self._live = {}  # seq -> Attempt: what stop() has to close
 
     # -- connections -----------------------------------------------------------------------------------------------
@@ -79,30 +77,6 @@ class Engine:
         except OSError:
             pass  # the client did not wait for it
         self.record_refusal(None, "no_thread", status, message)
-
-    def without_descriptor(self, error, listener):
-        """accept() failed. With the reserve descriptor the connection is taken and told. False: the listener is dead."""
-        if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-            return False
-        os.close(self._reserve)
-        try:
-            self.turn_away(listener.accept()[0])
-        except OSError:
-            time.sleep(0.05)  # not even now: the backlog keeps it
-        self._reserve = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-        return True
-
-    @staticmethod
-    def make_room(idle):
-        """End the connection that has been idle longest. `idle`: sockets, oldest first."""
-        for sock in list(idle):
-            idle.pop(sock, None)
-            try:
-                sock.shutdown(socket.SHUT_RDWR)
-                return True
-            except OSError:
-                continue  # closed meanwhile
-        return False
 
     # -- requests ------------------------------------------------------------------------------------------------
     def next_request(self):
@@ -213,7 +187,8 @@ class Engine:
         for attempt in left:
             attempt.shut_down()
         self.upstream.close()
-        os.close(self._reserve)
+        if self.reserve >= 0:
+            os.close(self.reserve)
 
 
 class Unreadable:
@@ -236,3 +211,6 @@ class Open:
         quiet = max(0.0, monotonic() - self.byte_at)
         return {"request": self.request.id, "attempt": self.attempt, "since": self.since if self.since is not None else now(),
                 "idle_s": round(quiet, 3), "state": self.state, "last_record": self.last_record}
+
+
+assert seldom.WITHOUT  # loaded here: without descriptors nothing can be imported any more

@@ -29,7 +29,6 @@ SPARE_THREADS = 2
 STACK = 256 * 1024
 BODIES = "bodies"
 ATTEMPTS = "model_attempts.jsonl"
-V1_APIS = ("responses", "chat")
 
 
 class Transport:
@@ -38,73 +37,52 @@ class Transport:
         self.token = settings.get("token") or binascii.hexlify(os.urandom(24)).decode()
         self.last_activity = time.monotonic()
         self.final_answer_at = self.final_answer_kind = None
-        self.dead, self._stopping = False, False
-        self.port = self.attempts_file = self.bodies_fd = self._listener = self._engine = None
-        self._ready = threading.Condition()  # guards what follows
-        self._queue, self._free, self._connections, self._idle = [], 0, 0, {}
+        self.dead, self.stopping = False, False
+        self.port = self.attempts_file = self.bodies_fd = self.listener = self.engine = None
+        self.ready = threading.Condition()  # guards what follows
+        self.queue, self._free, self.connections, self.idle_sockets, self.first_threads = [], 0, 0, {}, []
         self._engine_lock = threading.Lock()
 
-    # -- life ------------------------------------------------------------------------------------------------------
     def listen(self):
         dirfd = self.settings["dirfd"]
         self.attempts_file = EvidenceFile(dirfd, ATTEMPTS)
         if self.settings.get("bodies") != "none":
             os.mkdir(BODIES, 0o700, dir_fd=dirfd)
             self.bodies_fd = os.open(BODIES, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dirfd)
-        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._listener.bind(("127.0.0.1", 0))
-        self._listener.listen(256)
-        self._listener.setblocking(False)
-        self.port = self._listener.getsockname()[1]
-        self.stop_fd, self._stop_writer = os.pipe()
+        self.listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self.listener.bind(("127.0.0.1", 0))
+        self.listener.listen(256)
+        self.listener.setblocking(False)
+        self.port = self.listener.getsockname()[1]
+        self.stop_fd, self.stop_writer = os.pipe()
 
     @property
     def base_url(self):
-        return "http://127.0.0.1:%d%s" % (self.port, "/v1" if self.settings.get("api") in V1_APIS else "")
+        return "http://127.0.0.1:%d%s" % (self.port, "/v1" if self.settings.get("api") in ("responses", "chat") else "")
 
     def start(self):
-        size = threading.stack_size(STACK)
-        self._new_thread(self._accept)
-        self._new_thread(self._handle)
-        threading.stack_size(size)
+        self.first_threads = [self._new_thread(self._accept), self._new_thread(self._handle)]
 
     def warm(self):
         self._give(None)
 
     def stop(self, grace=1.0):
-        if self._stopping:
-            return
-        self._stopping = True
-        os.close(self._stop_writer)  # every wait of every thread ends by this
-        until = time.monotonic() + grace
-        with self._ready:
-            self._ready.notify_all()
-            while self._connections and time.monotonic() < until:
-                self._ready.wait(max(0.0, until - time.monotonic()))
-            queued, self._queue = self._queue, []
-        for sock in queued:
-            if sock is not None:
-                sock.close()
-        if self._engine:
-            self._engine.shut_down()
-        self._listener.close()
-        self.attempts_file.close()
+        from transport.seldom import stop
+        stop(self, grace)
 
-    # -- what the worker reads ---------------------------------------------------------------------------------------
     def summary(self):
-        if self._engine is None:
+        if self.engine is None:
             return fold_attempts(())
-        figures = self._engine.book.figures()
-        figures["main"]["open"] = self._engine.open_main()
+        figures = self.engine.book.figures()
+        figures["main"]["open"] = self.engine.open_main()
         return figures
 
     def files(self):
         found = {ATTEMPTS: self.attempts_file.entry()}
-        if self._engine is not None:
-            found.update(self._engine.bodies.files())
+        if self.engine is not None:
+            found.update(self.engine.bodies.files())
         return found
 
-    # -- what the handlers tell ----------------------------------------------------------------------------------------
     def touch(self):
         self.last_activity = time.monotonic()
 
@@ -117,87 +95,85 @@ class Transport:
 
     def idle(self, sock, is_idle):
         if is_idle:
-            self._idle[sock] = True
+            self.idle_sockets[sock] = True
         else:
-            self._idle.pop(sock, None)
+            self.idle_sockets.pop(sock, None)
 
     def _notify(self):
         notify = self.settings.get("notify")
         if notify:
             notify()
 
-    # -- threads -------------------------------------------------------------------------------------------------------
     def _new_thread(self, target):
-        threading.Thread(target=target, name="proxy", daemon=True).start()
+        thread, size = threading.Thread(target=target, name="proxy", daemon=True), threading.stack_size(STACK)
+        try:
+            thread.start()
+        finally:
+            threading.stack_size(size)
+        return thread
 
     def _accept(self):
         import select
         poll = select.poll()
-        poll.register(self._listener, select.POLLIN)
+        poll.register(self.listener, select.POLLIN)
         poll.register(self.stop_fd, 0)
-        while not self._stopping:
+        while not self.stopping:
             try:
                 poll.poll()
-                self._give(self._listener.accept()[0])
+                self._give(self.listener.accept()[0])
             except (BlockingIOError, ConnectionAbortedError):
                 continue
             except OSError as error:
-                if self._stopping or not self._load().without_descriptor(error, self._listener):
+                from transport.seldom import without_descriptor
+                if self.stopping or not without_descriptor(self, error):
                     break
-        if not self._stopping:
+        if not self.stopping:
             self.dead = True
             self._notify()
 
     def _give(self, sock):
         """Hand a connection (None: only warm up) to a free handler, or to a new one."""
-        with self._ready:
-            self._connections += sock is not None
-            crowded = self._connections > MAX_CONNECTIONS
-            self._queue.append(sock)
-            if self._free >= len(self._queue):
-                self._ready.notify()
+        with self.ready:
+            self.connections += sock is not None
+            crowded = self.connections > MAX_CONNECTIONS
+            self.queue.append(sock)
+            if self._free >= len(self.queue):
+                self.ready.notify()
                 return
         try:
             if crowded:
                 raise RuntimeError("%d connections" % MAX_CONNECTIONS)
             self._new_thread(self._handle)
         except RuntimeError:  # "can't start new thread": the longest idle connection ends, its handler takes over
-            self._load().make_room(self._idle) or self._take_back(sock)
-
-    def _take_back(self, sock):
-        with self._ready:
-            if sock not in self._queue:
-                return
-            self._queue.remove(sock)
-            self._connections -= sock is not None
-        if sock is not None:
-            self._load().turn_away(sock)
+            self.load()
+            from transport.seldom import make_room
+            make_room(self, sock)
 
     def _handle(self):
         while True:
-            with self._ready:
+            with self.ready:
                 self._free += 1
-                while not self._queue and not self._stopping:
-                    self._ready.wait()
+                while not self.queue and not self.stopping:
+                    self.ready.wait()
                 self._free -= 1
-                if self._stopping:
+                if self.stopping:
                     return
-                sock = self._queue.pop(0)
+                sock = self.queue.pop(0)
             try:
-                self._load().serve(sock)
+                self.load().serve(sock)
             finally:
-                with self._ready:
-                    self._connections -= sock is not None
-                    self._ready.notify_all()
-                    if self._free >= SPARE_THREADS and not self._queue:
+                with self.ready:
+                    self.connections -= sock is not None
+                    self.ready.notify_all()
+                    if self._free >= SPARE_THREADS and not self.queue:
                         return
 
-    def _load(self):
+    def load(self):
         with self._engine_lock:
-            if self._engine is None:
+            if self.engine is None:
                 from transport.engine import Engine
-                self._engine = Engine(self.settings, self)
-            return self._engine
+                self.engine = Engine(self.settings, self)
+            return self.engine
 
 
 def fold_attempts(records):
@@ -207,10 +183,8 @@ def fold_attempts(records):
 
 
 def __getattr__(name):
-    if name == "Redactor":
-        from transport.redact import Redactor
-        return Redactor
-    raise AttributeError(name)
+    from transport import evidence
+    return getattr(evidence, name)  # Redactor: loaded when first used
 
 
 __all__ = ["EvidenceFile", "Redactor", "Transport", "atomic_write", "fold_attempts"]
