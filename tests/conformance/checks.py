@@ -109,11 +109,21 @@ def steps(played):
             if call["turn_id"] != attempts[0].metadata.get("turn_id"):
                 yield "model call %s: turn %r, the request says %r" % (
                     call["model_call_id"], call["turn_id"], attempts[0].metadata.get("turn_id"))
-    compactions = played.done.records("context_compaction")
-    if len(compactions) != played.scenario["compactions"]:
-        yield "%d compactions recorded, %d happened" % (len(compactions), played.scenario["compactions"])
-    if compactions and not [one for one in played.witness.model if one.metadata.get("request_kind") == "compaction"]:
-        yield "a compaction is recorded, the endpoint was never asked for one"
+    yield from compactions(played)
+
+
+def compactions(played):
+    """Each compaction names the model call that made it, and what set it off, as its request said."""
+    records = played.done.records("context_compaction")
+    asked = [(one, record) for one, record in played.exchanges() if one.metadata.get("request_kind") == "compaction"]
+    if len(records) != played.scenario["compactions"] or len(asked) != len(records):
+        yield "%d compactions recorded, the endpoint was asked for %d" % (len(records), len(asked))
+    for record, (exchange, attempt) in zip(records, asked):
+        if record["model_calls"] != [attempt["request"]]:
+            yield "the compaction's model_calls are %s, its call is %s" % (record["model_calls"], attempt["request"])
+        if record["trigger"] != exchange.metadata["compaction"]["trigger"]:
+            yield "the compaction's trigger is %s, the request says %s" % (
+                record["trigger"], exchange.metadata["compaction"]["trigger"])
 
 
 # -- 4 ------------------------------------------------------------------------------------------------------------------
