@@ -11,10 +11,10 @@ import os
 import sys
 import time
 
-from tests.bench import processes, table
+from tests.bench import processes, proxies, table
 from tests.bench.machine import Machine, description
 
-GROUPS = dict(processes.GROUPS)
+GROUPS = dict(processes.GROUPS, **proxies.GROUPS)
 
 
 def main(argv=None):

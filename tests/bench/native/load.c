@@ -139,7 +139,7 @@ static void exchange(int fd, char *buffer, size_t room, struct answer *a, void (
     }
 }
 
-struct worker { pthread_t thread; ns *took; long count, room; };
+struct worker { pthread_t thread; ns *took; long count, room, sent; };
 
 static void *requests(void *argument)
 {
@@ -155,6 +155,7 @@ static void *requests(void *argument)
             break;
         exchange(fd, buffer, sizeof buffer, &a, NULL);
         ns end = clock_ns();
+        w->sent++;
         if (start < begin_at || end > stop_at)
             continue;
         if (w->count == w->room)
@@ -182,7 +183,7 @@ static int rate(int connections, double seconds)
     struct worker *all = calloc(connections, sizeof *all);
     pthread_attr_t attributes;
     ns *values;
-    long count = 0, at = 0;
+    long count = 0, at = 0, sent = 0;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, 1 << 18);
     begin_at = clock_ns() + (ns)(seconds * 0.2e9);       /* connections and threads first have to be there */
@@ -192,6 +193,7 @@ static int rate(int connections, double seconds)
     for (int i = 0; i < connections; i++) {
         pthread_join(all[i].thread, NULL);
         count += all[i].count;
+        sent += all[i].sent;
     }
     if (!count)
         fail("no request was answered", "");
@@ -200,7 +202,7 @@ static int rate(int connections, double seconds)
         memcpy(values + at, all[i].took, all[i].count * sizeof(ns));
         at += all[i].count;
     }
-    printf("{\"per_s\": %.1f, ", count / seconds);
+    printf("{\"per_s\": %.1f, \"sent\": %ld, ", count / seconds, sent);
     print_quantiles(values, count);
     printf("}\n");
     return 0;

@@ -5,6 +5,7 @@
  * What is answered stands in the request body as "bench":"KIND A B" within its first 256 bytes, or in the path:
  *   json             a Responses object of 4 KiB (also when nothing stands there)
  *   stream N USEC    N events, USEC apart, each with the clock at its sending, one write and one chunk per event
+ *   large COUNT BYTES    COUNT events of BYTES each, one chunk per event
  *   events BYTES     an event stream of BYTES, 230-byte events, 64 of them in a chunk
  *   GET .../plain/BYTES    a body of BYTES with Content-Length
  */
@@ -84,6 +85,19 @@ static int events(int fd, long long bytes)
     return send_chunk(fd, COMPLETED) || send_all(fd, "0\r\n\r\n", 5);
 }
 
+static int large(int fd, long count, long bytes)
+{
+    char *event = malloc(bytes + 64);
+    size_t start = sprintf(event, "%lx\r\n", bytes), at = start + sprintf(event + start, DELTA "\"delta\":\"");
+    memset(event + at, 'w', start + bytes - 4 - at);
+    memcpy(event + start + bytes - 4, "\"}\n\n\r\n", 6);
+    int failed = send_all(fd, STREAM_HEAD, strlen(STREAM_HEAD)) || send_chunk(fd, CREATED);
+    while (!failed && count--)
+        failed = send_all(fd, event, start + bytes + 2);
+    free(event);
+    return failed || send_chunk(fd, COMPLETED) || send_all(fd, "0\r\n\r\n", 5);
+}
+
 static int plain_body(int fd, long long bytes)
 {
     char head[200];
@@ -105,6 +119,8 @@ static int answer(int fd, const char *head, const char *body)
         return plain_body(fd, atoll(path + 7));
     if (asked && sscanf(asked + 9, "stream %lld %ld", &a, &b) == 2)
         return stream(fd, a, b);
+    if (asked && sscanf(asked + 9, "large %lld %ld", &a, &b) == 2)
+        return large(fd, a, b);
     if (asked && sscanf(asked + 9, "events %lld", &a) == 1)
         return events(fd, a);
     return send_all(fd, json, json_size);
