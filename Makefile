@@ -38,10 +38,8 @@ conformance:  ## the real Codex through scripted scenarios, each kind of evidenc
 .PHONY: conformance
 
 check: $(VENV)/tests $(VENV)/check  ## the rules of the house, ruff, mypy, and that the build is reproducible
-	$(RUN) build.py --check
-	$(RUN) -m ruff check .
-	$(RUN) -m mypy
-	$(RUN) -m tests.house
+	@bad=0; for tool in 'build.py --check' '-m ruff check --output-format concise .' '-m mypy' '-m tests.house'; do \
+		echo "$(RUN) $$tool"; $(RUN) $$tool || bad=1; done; exit $$bad
 .PHONY: check
 
 bench:  ## start-up, exit to receipt, memory, wake-ups, throughput: ratios measured in the same run
