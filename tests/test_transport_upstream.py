@@ -18,10 +18,17 @@ from transport.routes import Route
 OK = json_answer()
 
 
+def ask_in_turn(proxy, count):
+    """On one connection: the next request is read when the last one is quite done."""
+    with proxy.connect() as client:
+        for n in range(count):
+            client.send(request(b"%d" % n))
+            yield client.reply().status
+
+
 def test_a_kept_connection_is_used_again(tmp_path):
     with RawServer([[OK]]) as server, Proxied(tmp_path, server.url) as proxy:
-        for n in range(3):
-            assert proxy.ask(b"%d" % n).status == 200
+        assert list(ask_in_turn(proxy, 3)) == [200] * 3
         assert server.connections == 1
     assert [r["reused_connection"] for r in proxy.records()] == [False, True, True]
 
@@ -30,14 +37,14 @@ def test_a_kept_connection_is_used_again(tmp_path):
                                   b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}", OK + b"surplus"])
 def test_what_must_not_be_used_again(tmp_path, last):
     with RawServer([[last], [OK]]) as server, Proxied(tmp_path, server.url) as proxy:
-        assert [proxy.ask(b"%d" % n).status for n in range(2)] == [200, 200] and server.connections == 2
+        assert list(ask_in_turn(proxy, 2)) == [200, 200] and server.connections == 2
 
 
 @pytest.mark.parametrize("end", ["fin", "rst"])
 def test_a_stale_connection_is_replayed_once_without_counting(tmp_path, end):
     """The server takes the request on the kept connection and closes it: the race that no check before sending can see."""
     with RawServer([[OK], ["read", end], [OK]]) as server, Proxied(tmp_path, server.url, retry={"max_attempts": 1, "ambiguous_replays": 0}) as proxy:
-        assert [proxy.ask(b"%d" % n).status for n in range(2)] == [200, 200]
+        assert list(ask_in_turn(proxy, 2)) == [200, 200]
         assert server.connections == 2
     records = proxy.records()
     assert [r["decision"] for r in records] == ["forwarded", "stale_connection", "forwarded"]
