@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 
+READ_ONLY = os.O_RDONLY | os.O_CLOEXEC
 TICKS = os.sysconf("SC_CLK_TCK")
 PID_LIMIT = 1 << 22  # PID_MAX_LIMIT of 64-bit kernels, for places where /proc/sys cannot be read
 ARGV_BYTES = 4096
@@ -18,15 +19,15 @@ SWEEP = 4096
 def read(path, size=65536):
     """The beginning of a /proc file, or b"" where there is none (any more)."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, READ_ONLY)
     except OSError:
         return b""
     try:
-        return os.read(fd, size)
+        data = os.read(fd, size)
     except OSError:  # ESRCH: it died in between
-        return b""
-    finally:
-        os.close(fd)
+        data = b""
+    os.close(fd)
+    return data
 
 
 def children_by_file():
@@ -67,30 +68,35 @@ def children_by_sweep(start=2):
 
 
 def stat(pid):
-    """The fields of /proc/PID/stat after the name, from `state` (index 0, field 3 of proc(5)) on; [] when gone."""
-    return read("/proc/%d/stat" % pid, 1024).rpartition(b")")[2].split()
+    """The first fields of /proc/PID/stat after the name, from `state` (proc(5) field 3) to `starttime` (22); [] when gone."""
+    text = read("/proc/%d/stat" % pid, 512)
+    fields = text[text.rfind(b")") + 2:].split(b" ", 20)
+    return fields if len(fields) > 19 else []
 
 
 def parent(pid):
     fields = stat(pid)
-    return int(fields[1]) if len(fields) > 1 else None
+    return int(fields[1]) if fields else None
 
 
 def start_ticks(pid):
     """Start time in clock ticks since boot: together with the number it names a process for good."""
     fields = stat(pid)
-    return int(fields[19]) if len(fields) > 19 else None
+    return int(fields[19]) if fields else None
 
 
-def describe(pid):
-    """{"pid", "argv" (list of text, null when unknown), "age_s", "state"}."""
-    fields = stat(pid)
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / TICKS if len(fields) > 19 else None
-    words = read("/proc/%d/cmdline" % pid, ARGV_BYTES).rstrip(b"\0")
+def describe(pid, now):
+    """{"pid", "argv" (list of text, null when unknown), "age_s", "state"}; now: `uptime()`, or None for argv alone."""
+    words = read("/proc/%d/cmdline" % pid, ARGV_BYTES)
+    fields = stat(pid) if now is not None else []
+    age = now - int(fields[19]) / TICKS if fields else -1.0  # gVisor may count from elsewhere
     return {
-        "pid": pid, "argv": [word.decode("utf-8", "replace") for word in words.split(b"\0")] if words else None,
-        "age_s": round(age, 3) if age is not None and age >= 0 else None,  # gVisor may count from elsewhere
-        "state": fields[0].decode() if fields else None}
+        "pid": pid, "argv": words.rstrip(b"\0").decode("utf-8", "replace").split("\0") if words else None,
+        "age_s": round(age, 2) if age >= 0 else None, "state": fields[0].decode() if fields else None}
+
+
+def uptime():
+    return time.clock_gettime(time.CLOCK_BOOTTIME) + 1 / TICKS  # starts are counted in whole ticks
 
 
 def descends_from(pid, ancestor):

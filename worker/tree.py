@@ -21,7 +21,8 @@ from worker import kernel, processes
 from worker.supervise import exit_status
 
 NAMED = 4096  # entries of `killed`; the rest is counted
-RUSH = 64  # levels after which killing comes before writing down: something forks as fast as we read
+AGED = 200  # of them with age and state: /proc/PID/stat costs as much as the kill and the rest together
+RUSH = 256  # levels after which killing comes before writing down: something forks as fast as we read
 
 
 def clean_up(deadline_s, wakeup, agent=None, link=None, marker=None):
@@ -59,27 +60,30 @@ class Hunt:
         self.poller = select.poll()
         self.poller.register(wakeup.fd, select.POLLIN)
         self.killed: list = []
-        self.count = self.level = 0
+        self.count = self.level = self.dead = 0  # killed; rounds so far; reaped since the last look
+        self.now = 0.0
         self.proof, self.error = "echild", None
         self.sent: set = set()  # killed, not yet reaped
 
     def run(self):
         """True when there is no child left (but `spare`)."""
-        sources = (processes.children_by_file, processes.children_by_scan, self.swept)
+        sources = (lambda: [processes.children_by_file()], lambda: [processes.children_by_scan()], self.swept)
         source = 0
         while self.reap():
-            fresh = False
-            for pid in sources[source]():
-                if pid not in self.sent and pid != self.spare:
-                    self.kill(pid)
-                    fresh = True
+            if self.dead < len(self.sent):  # who dies leaves us children; look again when half of a level is gone
+                if not self.wait():
+                    return False
+                continue
+            fresh, self.dead, self.now = False, 0, processes.uptime()
+            for pids in sources[source]():
+                fresh = self.kill([pid for pid in pids if pid not in self.sent and pid != self.spare]) or fresh
             self.level += 1
             if fresh:
                 source = 0
-            if self.sent:
+            elif self.sent:
                 if not self.wait():
                     return False
-            elif source < 2 and not fresh:
+            elif source < 2:
                 source += 1  # somebody is left whom this way did not show
             elif self.spare:
                 return True  # a whole sweep found nobody: who is our child stays so until we reap it
@@ -97,6 +101,7 @@ class Hunt:
             if pid == 0:
                 return True
             self.sent.discard(pid)
+            self.dead += 1
             if pid == self.spare:
                 self.spare, self.spare_status = 0, exit_status(raw)
             elif self.is_main(pid):
@@ -115,21 +120,28 @@ class Hunt:
             ", ".join(str(pid) for pid in sorted(self.sent)[:20]) or "one whose number cannot be seen")
         return False
 
-    def kill(self, pid):
+    def kill(self, pids):
+        """Write down, then kill: nothing of them can be read afterwards. True when there was anybody."""
         if self.level >= RUSH:
-            self.strike(pid)
-        if not self.is_main(pid):
+            self.strike(pids)
+        for pid in pids:
+            if self.is_main(pid):
+                continue
             self.count += 1
             if self.count <= NAMED:
-                self.killed.append(dict(processes.describe(pid), escaped=self.escape(pid)))
-        self.strike(pid)
+                entry = processes.describe(pid, self.now if self.count <= AGED else None)
+                entry["escaped"] = self.escape(pid)
+                self.killed.append(entry)
+        self.strike(pids)
+        return bool(pids)
 
-    def strike(self, pid):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except OSError as problem:  # EPERM: it has become another user
-            self.error = "process %d: %s" % (pid, problem.strerror)
-        self.sent.add(pid)
+    def strike(self, pids):
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError as problem:  # EPERM: it has become another user
+                self.error = "process %d: %s" % (pid, problem.strerror)
+        self.sent.update(pids)
 
     def escape(self, pid):
         if self.session is None:
@@ -152,7 +164,7 @@ class Hunt:
                 if not self.reap():
                     return
             elif pid != self.spare and pid not in self.sent:
-                yield pid
+                yield [pid]
                 while self.reap() and pid in self.sent and self.wait():
                     pass
 
@@ -191,7 +203,7 @@ def kill_marked(marker, since_ticks=0):
     for _ in range(RUSH):
         found = [pid for pid in processes.marked(marker) if (processes.start_ticks(pid) or 0) >= since_ticks]
         for pid in found:
-            entry = dict(processes.describe(pid), escaped="reparented")
+            entry = dict(processes.describe(pid, processes.uptime()), escaped="reparented")
             if _signal_if(pid, marker, processes.start_ticks(pid)):
                 killed.append(entry)
         if not found:
