@@ -1,7 +1,8 @@
 """`make bench`: python3 -m tests.bench [--quick] [--realtime] [--only NAME ...] [--json FILE] [--markdown FILE]
 
-All budgets, measured beside the programs that they are named after, in one table. NAME: start, end, overhead, rest, proxy,
-capture, transcripts. A budget that is missed is marked; the exit code is 0 all the same, because a busy machine is no defect.
+All budgets, measured beside the programs that they are named after, in one table. NAME: start, end, overhead, rest,
+proxy, memory, capture, transcripts. A budget that is missed is marked; the exit code is 0 all the same, because a busy
+machine is no defect.
 """
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ import os
 import sys
 import time
 
-from tests.bench import processes, proxies, table
+from tests.bench import evidence, processes, proxies, table
 from tests.bench.machine import Machine, description
 
-GROUPS = dict(processes.GROUPS, **proxies.GROUPS)
+GROUPS = dict(processes.GROUPS, **proxies.GROUPS, **evidence.GROUPS)
 
 
 def main(argv=None):
@@ -24,7 +25,7 @@ def main(argv=None):
                         help="of: " + ", ".join(GROUPS))
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--markdown", metavar="FILE")
-    parser.add_argument("--realtime", action="store_true", help="everything under SCHED_FIFO (root): on a machine that others use")
+    parser.add_argument("--realtime", action="store_true", help="all under SCHED_FIFO (root), where others use the machine")
     args = parser.parse_args(argv)
     if args.realtime:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))      # inherited by all that is started
@@ -39,8 +40,8 @@ def main(argv=None):
             print("bench: %s took %.0f s" % (name, time.monotonic() - began), file=sys.stderr)
     where = dict(description(), how=", all under SCHED_FIFO" if args.realtime else "")
     text = table.markdown(rows, grid, where)
-    for path, content in ((args.json, json.dumps({"machine": where, "quick": args.quick, "realtime": args.realtime, "rows": rows, "proxies": grid}, indent=1)),
-                          (args.markdown, text)):
+    whole = {"machine": where, "quick": args.quick, "realtime": args.realtime, "rows": rows, "proxies": grid}
+    for path, content in ((args.json, json.dumps(whole, indent=1)), (args.markdown, text)):
         if path:
             with open(path, "w") as file:
                 file.write(content)

@@ -132,11 +132,9 @@ class Machine:
                 flags = ["-O2", "-o", target, source, "-lpthread"]
                 if subprocess.run([compiler, "-static", *flags], stderr=subprocess.DEVNULL).returncode:
                     subprocess.run([compiler, *flags], check=True)      # no static C library here
-            setattr(self, name, target)
-            if ORDINARY:
-                public = os.path.join(self.scratch, name)               # the cache may lie where an ordinary uid cannot go
-                shutil.copy(target, public)
-                setattr(self, name, public if self.runs_there(public) else target)
+            public = os.path.join(self.scratch, name)                   # the cache may lie where an ordinary uid cannot go
+            shutil.copy(target, public)
+            setattr(self, name, public if self.runs_there(public) else target)
 
     def runs_there(self, program):
         try:
@@ -148,7 +146,8 @@ class Machine:
         """A Python that another uid can run, or None where this is no root."""
         for python in (self.python, "/usr/bin/python3"):
             stamp = self.path("python")
-            if self.is_root and os.path.exists(python) and self.timed([python, "-I", "-S", "-c", "pass"], ORDINARY, stamp)["status"] == 0:
+            command = [python, "-I", "-S", "-c", "pass"]
+            if self.is_root and os.path.exists(python) and self.timed(command, ORDINARY, stamp)["status"] == 0:
                 return python
         return None
 

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import time
 
-from tests.bench.machine import CA, ORDINARY, Live, in_turns, median, pss_kb, status, switches, times, wait_for
+from tests.bench.machine import CA, ORDINARY, Live, in_turns, median, pss_kb, status, switches, wait_for
 from tests.bench.table import absent, row
 
 HTTP = {"base_url": "http://127.0.0.1:9/v1", "name": "m", "api": "responses"}
@@ -85,8 +85,8 @@ def end(machine):
                ("500 detached descendants", ("detached", 500), {"at_most": 1.6, "of": "ratio"}),
                ("a chain of 100 sessions", ("chain", 100), {"at_most": 15}),
                ("an agent that exits at its first instruction", ("at-once", 0), {}))
-    rows = [row(group, "receipt: " + name, found[("worker", *shape)][0], "ms", [("C reaper", found[("reaper", *shape)][0])], **limit)
-            for name, shape, limit in budgets]
+    rows = [row(group, "receipt: " + name, found[("worker", *shape)][0], "ms", [("C reaper", found[("reaper", *shape)][0])],
+                **limit) for name, shape, limit in budgets]
     rows.append(row(group, "result: nothing left", found["worker", "detached", 0][1], "ms", at_most=20))
     return rows + [evidence_rows(machine, group)]
 
@@ -153,5 +153,5 @@ def rest(machine):
             absent(group, "guard, PSS", "not measured: not readable for this uid")]
 
 
+
 GROUPS = {"start": start, "end": end, "overhead": overhead, "rest": rest}
-__all__ = ["GROUPS", "times"]

@@ -1,6 +1,6 @@
 /* A model client that is never the bottleneck: one blocking thread per connection.
  *
- *   load rate   PORT PATH TOKEN CONNECTIONS SECONDS BODY_BYTES    requests on kept connections, one after the other
+ *   load rate   PORT PATH TOKEN CONNECTIONS SECONDS BODY_BYTES PAUSE_US   requests on kept connections, one after the other
  *   load stream PORT PATH TOKEN "stream N USEC"                   delay of each event against the clock that it carries
  *   load bulk   PORT PATH TOKEN "events BYTES" | plain            one answer, as fast as it comes
  *
@@ -30,6 +30,7 @@ static int port;
 static char *request;
 static size_t request_size;
 static ns stop_at, begin_at;
+static long pause_us;
 
 static ns clock_ns(void)
 {
@@ -156,6 +157,8 @@ static void *requests(void *argument)
         exchange(fd, buffer, sizeof buffer, &a, NULL);
         ns end = clock_ns();
         w->sent++;
+        if (pause_us)
+            usleep(pause_us);
         if (start < begin_at || end > stop_at)
             continue;
         if (w->count == w->room)
@@ -244,6 +247,8 @@ int main(int argc, char **argv)
         memcpy(request + head + body - 2, "\"}", 2);
     }
     request_size = head + (plain ? 0 : body);
+    if (rated && argc > 8)
+        pause_us = atol(argv[8]);
     if (rated)
         return rate(atoi(argv[5]), atof(argv[6]));
     int fd = dial();
