@@ -23,8 +23,8 @@ def write(path, turns=None, size=None):
     """Until there are so many tool calls, or bytes. -> number of tool calls."""
     chance, done, total = random.Random(1), 0, {"input_tokens": 0, "cached_input_tokens": 0, "output_tokens": 0,
                                                 "reasoning_output_tokens": 0, "total_tokens": 0}
-    texts = [text(chance, length) for length in (80, 200, 300, 500, 900, 1500, 3000, 6000, 60000)]
-    weights = (14, 14, 14, 14, 12, 12, 10, 8, 2)
+    texts = [text(chance, length) for length in (120, 300, 500, 800, 1500, 2500, 5000, 10000, 69000)]
+    weights = (12, 12, 12, 14, 14, 14, 12, 8, 2)
     with open(path, "w") as file:
         def put(kind, payload):
             stamp = "2026-01-02T%02d:%02d:%02d.%03dZ" % (3 + done // 36000, done // 600 % 60, done // 10 % 60, done % 10 * 100)
@@ -36,7 +36,7 @@ def write(path, turns=None, size=None):
         while done < (turns or 1 << 60) and (size is None or file.tell() < size):
             call = "call_%06d" % done
             put("response_item", {"type": "reasoning", "summary": [{"type": "summary_text", "text": chance.choice(texts[:3])}],
-                                  "encrypted_content": "x" * chance.choice((800, 1400, 2600, 5200))})
+                                  "encrypted_content": "x" * chance.choice((1400, 2400, 3800, 6400))})
             put("event_msg", {"type": "agent_reasoning", "text": chance.choice(texts[:3])})
             put("response_item", {"type": "function_call", "name": "shell_command", "call_id": call,
                                   "arguments": json.dumps({"command": "sed -n 1,%dp file" % done, "workdir": "/"})})
