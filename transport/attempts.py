@@ -49,6 +49,9 @@ def kept_headers(pairs):
     return kept
 
 
+_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
+
+
 class Book:
     """Thread-safe. `file` is an EvidenceFile, `redactor` cleans each line as a whole."""
 
@@ -62,7 +65,7 @@ class Book:
             return self._seq
 
     def write(self, record):
-        line = self._redactor.clean(json.dumps(record, separators=(",", ":"), default=str).encode())
+        line = self._redactor.clean(_encode(record).encode())
         with self._lock:
             self._file.write(line + b"\n")
             self.summary.add(record, line)

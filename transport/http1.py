@@ -23,6 +23,7 @@ _CONTROLS = bytes(c for c in range(32) if c != 9) + b"\x7f"
 
 # RFC 9110 7.6.1, plus the proxy headers of RFC 9112 and the de facto Keep-Alive and Proxy-Connection. `Trailer` is
 # end to end (RFC 9110 6.6.2). What `Connection` names comes on top.
+_LOWER = {}  # header names seen, checked, and their lower case: a CLI sends the same ones with every request
 HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate",
                         b"proxy-authorization", b"te", b"transfer-encoding", b"upgrade"))
 
@@ -43,7 +44,7 @@ class Head:
         self.first, self.headers = first, headers
         self.names = names = {}
         for name, value in headers:
-            lower = name.lower()
+            lower = _LOWER.get(name) or name.lower()
             if lower in names:
                 names[lower].append(value)
             else:
@@ -71,10 +72,11 @@ class Head:
         return b"close" not in connection and (self.minor == 1 or b"keep-alive" in connection)
 
     def end_to_end(self, also=()):
-        """The headers that go on to the other side, without hop-by-hop ones and those named in `also` (lower case)."""
+        """The headers that go on to the other side, without hop-by-hop ones and what `Connection` names. `also`, where
+        given, is a set of lower-case names that holds HOP_BY_HOP."""
         named = self.listed(b"connection")
-        drop = HOP_BY_HOP.union(also, named) if named else HOP_BY_HOP.union(also)
-        return [pair for pair in self.headers if pair[0].lower() not in drop]
+        drop = HOP_BY_HOP.union(also, named) if named else also if also else HOP_BY_HOP
+        return [pair for pair in self.headers if (_LOWER.get(pair[0]) or pair[0].lower()) not in drop]
 
 
 def head_end(data, start=0):
@@ -89,10 +91,18 @@ def _parse_headers(lines):
     headers = []
     for line in lines:
         name, colon, value = line.partition(b":")
-        if not colon or not name or name.translate(None, _TOKEN):
+        if not colon or (name not in _LOWER and not _is_name(name)):
             raise Malformed("a header line that is none: %r" % line[:60])
         headers.append((name, value.strip(b" \t")))
     return headers
+
+
+def _is_name(name):
+    if not name or name.translate(None, _TOKEN):
+        return False
+    if len(_LOWER) < 512 and len(name) <= 64:
+        _LOWER[name] = name.lower()
+    return True
 
 
 def _lines(data):

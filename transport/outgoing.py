@@ -7,9 +7,10 @@ The real key goes where `auth` says, by default where the client put its token, 
 """
 from __future__ import annotations
 
+from transport.http1 import HOP_BY_HOP
 from transport.request import AUTH_HEADERS
 
-DROPPED = frozenset(AUTH_HEADERS + (b"host", b"expect", b"accept-encoding", b"content-length"))
+DROPPED = HOP_BY_HOP.union(AUTH_HEADERS, (b"host", b"expect", b"accept-encoding", b"content-length"))
 KEY_HEADERS = {"bearer": (b"Authorization", b"Bearer "), "x-api-key": (b"x-api-key", b""), "api-key": (b"api-key", b""),
                "x-goog-api-key": (b"x-goog-api-key", b"")}
 HAS_BODY = ("POST", "PUT", "PATCH")
@@ -21,7 +22,7 @@ class Outgoing:
     def __init__(self, route, key, auth, headers, absolute=False, proxy_headers=()):
         self.route, self.key, self.auth, self.absolute = route, key, auth, absolute
         self.extra = [(name.encode("latin-1"), value.encode("utf-8")) for name, value in (headers or {}).items()]
-        self.extra_names = frozenset(name.lower() for name, _ in self.extra)
+        self.dropped = {True: DROPPED.union(name.lower() for name, _ in self.extra), False: DROPPED}
         self.proxy_headers = list(proxy_headers)
 
     def head(self, request):
@@ -31,8 +32,7 @@ class Outgoing:
         if self.absolute:
             target = "http://" + self.route.authority + target
         lines = ["%s %s HTTP/1.1\r\nHost: %s" % (request.method, target, self.route.authority)]
-        drop = DROPPED | self.extra_names if api else DROPPED
-        pairs = request.head.end_to_end(drop)
+        pairs = request.head.end_to_end(self.dropped[api])
         pairs.append((b"Accept-Encoding", b"identity"))
         if api:
             pairs += self.extra

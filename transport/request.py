@@ -6,6 +6,9 @@ the first model request are the mark.
 """
 from __future__ import annotations
 
+import re
+
+_FIRST_MODEL = re.compile(rb'\s*\{\s*"model"\s*:\s*"([^"\\\x00-\x1f]{1,200})"\s*[,}]')
 AUTH_HEADERS = (b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key")
 
 
@@ -28,12 +31,17 @@ class Request:
         self.main, self.model, self.tools, self.described = False, None, (), False
         self.token_places, self.first_seq, self.got_at = (), None, 0.0
 
-    def describe(self):
-        """Model and tools, from the body. Costs a JSON parse: asked for as late as possible."""
+    def describe(self, tools=False):
+        """Model and (where asked for) tools, from the body. A JSON parse, unless `model` is the first key, as with most."""
         if not self.described and self.spool is not None:
             self.described = True
             from transport.dialects import describe_request
-            said = describe_request(self.dialect, self.path, self.spool.head(16 * 1024 * 1024))
+            body = self.spool.head(16 * 1024 * 1024)
+            first = None if tools else _FIRST_MODEL.match(body)
+            if first:
+                self.model = first.group(1).decode("utf-8", "replace")
+                return
+            said = describe_request(self.dialect, self.path, body)
             self.model, self.tools = said.get("model"), tuple(sorted(said.get("tools") or ()))
 
 
@@ -58,7 +66,7 @@ class Conversation:
         if self._value is not None:
             name, value = self._value
             return request.head.get(name) == value
-        request.describe()
+        request.describe(tools=True)
         shape = (request.model, request.tools)
         self._shape = self._shape or shape
         return shape == self._shape

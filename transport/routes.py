@@ -55,6 +55,7 @@ class Route:
             self.path = self.path[:-3]
         self._pairs = [pair for pair in base_query.split("&") if pair]
         self._pairs += ["%s=%s" % (_escape(name), _escape(str(value))) for name, value in (query or {}).items()]
+        self._joined = {}  # targets are few, and asked for again and again
         self._names = {pair.partition("=")[0] for pair in self._pairs}
         host = "[%s]" % self.host if ":" in self.host else self.host
         self.authority = host if self.port == DEFAULT_PORTS[self.scheme] else "%s:%d" % (host, self.port)
@@ -65,6 +66,14 @@ class Route:
 
     def join(self, target, key_pair=None):
         """Both are origin-form. `key_pair` is appended to the query of model API paths (auth `query`)."""
+        known = self._joined.get((target, key_pair))
+        if known is None:
+            if len(self._joined) > 256:
+                self._joined.clear()
+            known = self._joined[target, key_pair] = self._join(target, key_pair)
+        return known
+
+    def _join(self, target, key_pair):
         path, mark, query = target.partition("?")
         api = self.is_api(path)
         pairs = [pair for pair in query.split("&") if pair.partition("=")[0] != "key"] if mark else []

@@ -26,6 +26,7 @@ CONNECT_TIMEOUT = 10.0      # for the last address; the others get FIRST_TRY, so
 FIRST_TRY = 3.0
 READ = 65536
 MAX_IDLE = 32
+SURE = 0.05                 # seconds of idleness after which a look is worth its system call
 IDLE_FOR = 50.0             # seconds; below the 60 s of common load balancers
 ONE_SEND = 128 * 1024       # head and body together in one send up to here
 MAX_INTERIM = 32
@@ -157,7 +158,8 @@ class Upstream:
                 if not self._idle:
                     break
                 link = self._idle.pop()
-            if monotonic() - link.since < IDLE_FOR and not link.is_stale():
+            idle = monotonic() - link.since
+            if idle < SURE or (idle < IDLE_FOR and not link.is_stale()):
                 link.reused = True
                 return link
             link.close()
