@@ -256,11 +256,10 @@ def test_a_success_is_not_searched_for_error_texts():
 
 
 def test_the_deciding_attempt_is_named():
-    decided = outcome.classify(
-        facts(live=FAILURE, wire=wire(bad("rate_limited", 429, rule="max_attempts", provider_error={"message": "slow down"})))
-    )
-    assert decided["evidence"] == {"source": "attempt", "seq": 4, "request": 2, "attempt": 6, "status": 429, "failure": "rate_limited",
-                                   "decision": "gave_up", "rule": "max_attempts"}  # fmt: skip
+    record = bad("rate_limited", 429, rule="max_attempts", provider_error={"message": "slow down"})
+    decided = outcome.classify(facts(live=FAILURE, wire=wire(record)))
+    named = {name: record[name] for name in ("seq", "request", "attempt", "status", "failure", "decision", "rule")}
+    assert decided["evidence"] == dict(named, source="attempt")
     assert decided["message"] == "Rate limited: slow down"
 
 

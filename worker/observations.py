@@ -14,7 +14,7 @@ import os
 from worker.conversation import Conversation, strict
 from worker.gaps import GAPS, Gaps, gap
 
-__all__ = ("GAPS", "Gaps", "Records", "gap", "document", "chunks", "join", "read_attempts")
+__all__ = ("GAPS", "Gaps", "Records", "gap", "document", "chunks", "join", "link_compactions", "read_attempts")
 
 SPILL = 2000  # records kept in memory; more go to an unlinked file in the session directory
 ATTEMPTS = "model_attempts.jsonl"
@@ -90,20 +90,19 @@ def join(attempts, owners, responses, gaps, thread_of, describe=None):
     thread_of(attempt): the thread that it names, or None; describe(attempt): further fields of the model call."""
     calls, by_request, carried, unowned = {}, {}, {}, 0
     for attempt in attempts:
-        owner = owners.get(thread_of(attempt))
+        owner, request, response = owners.get(thread_of(attempt)), str(attempt.get("request")), attempt.get("response_id")
         if owner is None:
             unowned += 1
             continue
-        key = (owner, attempt.get("request"))
-        if key not in by_request:
-            by_request[key] = {"model_call_id": str(attempt.get("request")), "response_id": None, "attempts": []}
-            by_request[key].update(describe(attempt) if describe else {})
-            calls.setdefault(owner, []).append(by_request[key])
-        call = by_request[key]
+        if (owner, request) not in by_request:
+            call = by_request[owner, request] = {"model_call_id": request, "response_id": None, "attempts": []}
+            call.update(describe(attempt) if describe else {})
+            calls.setdefault(owner, []).append(call)
+        call = by_request[owner, request]
         call["attempts"].append(attempt.get("seq"))
-        if attempt.get("response_id"):
-            call["response_id"] = attempt["response_id"]
-            carried.setdefault((owner, attempt["response_id"]), set()).add(attempt.get("request"))
+        if isinstance(response, str):
+            call["response_id"] = response
+            carried.setdefault((owner, response), set()).add(request)
     for owner, names in responses.items():
         for name in names:
             found = carried.get((owner, name), ())
@@ -112,6 +111,35 @@ def join(attempts, owners, responses, gaps, thread_of, describe=None):
     if unowned:
         gaps.add("model_call_ownership_unavailable", "%d attempts" % unowned, key="all")
     return calls
+
+
+def link_compactions(compactions, calls, gaps):
+    """Enter into a thread's compaction records the calls that made them and their neighbours.
+
+    calls: the invocation's, in order, with `request_kind`.  A run of compaction calls makes one compaction; where their
+    numbers differ, nothing says which made which."""
+    runs, others = [], []
+    for index, call in enumerate(calls):
+        if call.get("request_kind") != "compaction":
+            others.append(index)
+        elif runs and runs[-1][-1] == index - 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    if len(runs) != len(compactions):
+        if compactions and calls:
+            detail = "%d compactions, %d runs of compaction calls" % (len(compactions), len(runs))
+            gaps.add("model_call_reference_ambiguous", detail, compactions[0]["invocation_id"], key="compactions")
+        return
+    for record, run in zip(compactions, runs):
+        record["model_calls"] = [reference(calls[index]) for index in run]
+        before, after = [at for at in others if at < run[0]], [at for at in others if at > run[-1]]
+        record["before_model_call"] = reference(calls[before[-1]]) if before else None
+        record["after_model_call"] = reference(calls[after[0]]) if after else None
+
+
+def reference(call):
+    return {"model_call_id": call["model_call_id"], "response_id": call["response_id"]}
 
 
 # -- the document ---------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ Layouts searched are those that the wrapper itself knows: the platform package b
 (npm, pnpm, bun, vite+), the package's own vendor directory (platform tarballs), and the one before the packages were split.
 Loaded before the launch, but only where the program is a script.
 """
+
 from __future__ import annotations
 
 import os
@@ -13,6 +14,7 @@ TARGETS = {
     "x86_64": ("codex-linux-x64", "x86_64-unknown-linux-musl"),
     "aarch64": ("codex-linux-arm64", "aarch64-unknown-linux-musl"),
 }
+
 
 def native_of(script):
     """(native program or None, a note for the result or None) for a script."""

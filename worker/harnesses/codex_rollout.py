@@ -19,7 +19,7 @@ from worker.harnesses.codex_events import ERRORS, ESTIMATES, FALLBACK, Live
 from worker.harnesses.codex_lines import display_text, text_of, unix_time
 from worker.harnesses.codex_thread import Thread
 from worker.harnesses.codex_wire import describe, metadata, thread_of, version_on_wire
-from worker.observations import Records, join, read_attempts
+from worker.observations import Records, join, link_compactions, read_attempts
 
 __all__ = ("ERRORS", "Live", "collect")
 
@@ -126,7 +126,11 @@ class Story:
         root = self.root
         calls = self.join_calls()
         for thread in self.threads:
-            self.records.append(self.invocation(thread, calls.get(thread.invocation_id, [])))
+            owned = calls.get(thread.invocation_id, [])
+            self.records.append(self.invocation(thread, owned))
+            link_compactions(thread.compactions, owned, self.gaps)
+            for record in thread.compactions:
+                self.records.append(record)
         if not self.threads:
             self.records.append(bare_invocation(self.run["invocation_id"], calls.get(self.run["invocation_id"], [])))
         self.differences()

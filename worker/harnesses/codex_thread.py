@@ -104,8 +104,6 @@ class Thread:
         for kind, count in sorted(self.unknown.items()):
             for _ in range(count):
                 self.gaps.add("unknown_record_type", kind, self.invocation_id, self.file, key=kind)
-        for record in self.compactions:
-            self.emit(record)
 
     def gap(self, code, detail=None, offset=None):
         self.gaps.add(code, detail, self.invocation_id, self.file, offset)

@@ -12,7 +12,7 @@ AGENT = re.compile(r"codex[a-z_]*/([0-9][0-9A-Za-z.+-]*)")
 
 def thread_of(attempt):
     identity = attempt.get("identity")
-    return identity.get("thread-id") if isinstance(identity, dict) else None
+    return text_of(identity.get("thread-id")) if isinstance(identity, dict) else None
 
 
 def metadata(attempt):
