@@ -27,8 +27,8 @@ DEPTH = 500  # readers in Python stop at about 990, and need some for themselves
 SIMPLE = 2 * DEPTH  # a shorter line cannot be nested deeper
 DIGITS = 4300  # int() refuses longer text since CVE-2020-10735; Pythons before that are asked by a regex
 
-NOISE = "(?:[\x00-\x20\x7f\ufeff]|\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|\x1b[ -/]*[0-Z\\\\^-~])+"
-LEADING_NOISE, TRAILING_NOISE = re.compile(NOISE), re.compile(NOISE + "\\Z")
+NOISE = "(?:[\x00-\x1a\x1c-\x20\x7f\ufeff]|\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|\x1b[ -/]*[0-Z\\\\^-~])+"
+NOISE_AT = re.compile(NOISE)
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 ESCAPES = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\.")
 STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
@@ -136,10 +136,12 @@ def parse(line):
 
 def judge(line):
     """(text to write, object or None) of any line; no text for a line of nothing but noise."""
-    noise = LEADING_NOISE.match(line)
+    noise = NOISE_AT.match(line)
     core = line[noise.end():] if noise else line
     if core[:1] == "{":
-        core = TRAILING_NOISE.sub("", core) if core[-1:] != "}" else core
+        end = core.rfind("}") + 1
+        if NOISE_AT.fullmatch(core, end):
+            core = core[:end]
         if SURROGATE.search(core):
             core = ESCAPES.sub(_no_lone_surrogate, core)
         core = core.replace("\r", " ")  # between tokens only: within a string json refuses it
