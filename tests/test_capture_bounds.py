@@ -123,7 +123,9 @@ def test_memory_does_not_grow_with_what_is_written(tmp_path, stream, count, what
 
 
 @pytest.mark.parametrize("line", [b'{"a":1' + b" " * (2 << 20) + b"x", b"\x1b[" * (1 << 20), b'{"a":1}' + b"\x1b]" * (1 << 20),
-                                  b'{"a":"' + b"\\" * (2 << 20), b'{"a":' + b"[{" * (1 << 20), b" " * (2 << 20)])
+                                  b'{"a":"' + b"\\" * (2 << 20), b'{"a":' + b"[{" * (1 << 20), b" " * (2 << 20),
+                                  b'{"a":' + b"[" * (1 << 20) + b"]" * (1 << 20) + b"}"],
+                         ids=["spaces after", "csi", "osc", "backslashes", "brackets", "spaces", "balanced"])
 def test_no_line_takes_quadratic_time(tmp_path, line):
     """2 MiB each; a quadratic look at one of them would take hours."""
     data, _, capture = captured(tmp_path, [line, b"\n" + DONE + b"\n"])

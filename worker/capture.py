@@ -33,6 +33,7 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 ESCAPES = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\.")
 STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 LONG_NUMBER = re.compile("[0-9]{%d}" % (DIGITS + 1))
+BRACKETS = re.compile(rb"[[{]+|[]}]+")
 NO_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
 PYTHON_COUNTS_DIGITS = hasattr(sys, "get_int_max_str_digits")
 
@@ -164,10 +165,11 @@ def fit(text):
 
 
 def too_deep(text):
-    """Whether brackets outside strings are nested deeper than DEPTH: each pass takes the innermost pairs away."""
-    brackets = STRINGS.sub("", text).encode("ascii", "ignore").translate(None, NO_BRACKETS)
-    for _ in range(DEPTH):
-        if not brackets:
-            return False
-        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
-    return True
+    """Whether brackets outside strings are nested deeper than DEPTH."""
+    level = 0
+    for run in BRACKETS.finditer(STRINGS.sub("", text).encode("ascii", "ignore").translate(None, NO_BRACKETS)):
+        size = run.end() - run.start()
+        level += size if run.group()[:1] in b"[{" else -size
+        if level > DEPTH:
+            return True
+    return False
