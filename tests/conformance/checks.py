@@ -88,7 +88,7 @@ def tokens(played):
     completed = done.events and done.events[-1].get("type") == "turn.completed"
     root = sum(one.usage["total_tokens"] for one in played.witness.of(played.witness.threads()[0]) if one.usage)
     said = (usage["events"] or {}).get("total_tokens")
-    if said != (root if completed and total and played.scenario["usage"] == "sum" else None):
+    if said != (root if completed and total else None):
         yield "the events' total is %s, the root thread's answers told %s" % (said, root)
 
 
@@ -203,7 +203,7 @@ def tool_times(record, exchange, later):
         yield "tool call %s began at %s, the model asked for it at %s" % (record["tool_call_id"], began, exchange.first_sent_at)
     if later and (ended is None or not began <= ended <= later.at + CLOCK):
         yield "tool call %s ended at %s, its output went out at %s" % (record["tool_call_id"], ended, later.at)
-    if not later and ended is not None:
+    if record["status"] == "incomplete" and ended is not None:
         yield "tool call %s has an end, but no output was ever seen" % record["tool_call_id"]
 
 
@@ -226,6 +226,9 @@ def outcome(played):
     deciding = [exchange for exchange, record in played.exchanges() if record["seq"] == done.outcome["evidence"].get("seq")]
     if done.outcome["evidence"].get("source") == "attempt" and deciding != played.witness.of(deciding and deciding[0].thread)[-1:]:
         yield "the outcome rests on attempt %s, which is not the last of its thread" % done.outcome["evidence"].get("seq")
+    troubled = any(one.status != 200 for one in played.witness.all) or any(played.scenario["failures"] or ())
+    if done.outcome["kind"] == "completed" and troubled != ("recovered_errors" in done.warnings()):
+        yield "warnings are %s; requests %s" % (done.warnings(), "failed on the way" if troubled else "never failed")
     yield from receipt(played)
     if played.scenario["rejects"]:
         reward, again = verifier(done.work), done.document("result.json")
@@ -323,7 +326,7 @@ def attempts_per_step(played):
         for one, after in zip(step, step[1:]):
             yield from wait_between(record_of[one.number], one, after)
     counts, retries = played.done.result["counts"], sum(len(step) - 1 for step in played.witness.steps())
-    if counts["attempts"] != len(pairs) or counts["main_requests"] != len(played.witness.steps()) or counts["retries"] != retries:
+    if counts["attempts"] != len(pairs) + len(played.witness.side) or counts["main_requests"] != len(played.witness.steps()) or counts["retries"] != retries:
         yield "counts are %s; the endpoint saw %d requests, %d of them repeats" % (counts, len(pairs), retries)
 
 

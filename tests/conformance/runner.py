@@ -29,29 +29,33 @@ class Played:
     def exchanges(self):
         """[(exchange of the witness, attempt record)]: the same bytes asked for, in order; AssertionError where one lacks."""
         left = [one for one in self.done.attempts if one["decision"] not in ("latched", "refused")]
-        pairs = []
-        for exchange in self.witness.model:
-            record = next((one for one in left if one["request_sha256"] == exchange.sha256), None)
-            assert record, "the endpoint got request %d, no attempt record tells of it" % exchange.number
-            left.remove(record)
-            pairs.append((exchange, record))
-        assert not [one for one in left if one["status"]], "attempt %s never reached the endpoint" % left[0]["seq"]
-        assert not left or self.scenario["document"].get("refused"), "attempts without an exchange: %s" % left
+        pairs = [(exchange, take(left, exchange)) for exchange in self.witness.model]
+        for exchange in self.witness.side:
+            assert take(left, exchange)["main"] is False, "request %d came from a tool, yet it counts as main" % exchange.number
+        assert not left, "attempts that the endpoint never saw: %s" % left
         return pairs
 
 
+def take(records, exchange):
+    """The first attempt record of these with the exchange's bytes, removed from the list."""
+    record = next((one for one in records if one["request_sha256"] == exchange.sha256), None)
+    assert record, "the endpoint got request %d, no attempt record tells of it" % exchange.number
+    records.remove(record)
+    return record
+
+
 def merged(left, right):
-    """`right` over `left`; dicts in both are merged."""
+    """`right` over `left`; dicts in both are merged, None takes a field away."""
     both = dict(left)
     for name, value in right.items():
         both[name] = merged(both[name], value) if isinstance(value, dict) and isinstance(both.get(name), dict) else value
-    return both
+    return {name: value for name, value in both.items() if value is not None}
 
 
-def document(scenario, program, url, cwd, key_file, home):
+def document(scenario, program, url, cwd, key_file, home, path=PATH):
     """The input document of a scenario; all paths as the sandbox has them."""
     base = {"harness": "codex", "cwd": cwd, "prompt": "Do the task.", "timeout": 60, "linger": 5,
-            "env": {"PATH": os.path.dirname(program) + ":" + PATH, "HOME": home},
+            "env": {"PATH": os.path.dirname(program) + ":" + path, "HOME": home},
             "retry": {"base": 0.05, "cap": 0.1, "max_attempts": 3},
             "model": {"base_url": url + "/v1", "name": "mock-model", "api_key_file": key_file}}
     if scenario["settings"]:
@@ -65,8 +69,11 @@ def play(scenario, version, program, bundle, folder, python=sys.executable, wrap
     for path in (folder, work, home):
         path.mkdir()
     key_file.write_text(KEY + "\n")
+    for name, text in scenario["files"].items():
+        (work / name).write_text(text)
     with Endpoint(scenario["plan"]) as endpoint:
-        asked = document(scenario, program, endpoint.url, str(work), str(key_file), str(home))
+        asked = document(scenario, program, endpoint.url, str(work), str(key_file), str(home),
+                         os.path.dirname(python) + ":" + PATH)
         done = start(bundle, folder / "run", asked, python, wrapper)
     done.key_removed = not key_file.exists()
     done.work = str(work)

@@ -16,7 +16,8 @@ A scenario's fields:
     message                     final_message, or None
     compactions, sub_agents     how many there are
     rejects                     what a verifier would find: the run is graded zero, the record stays as it is
-    only                        versions of the CLI for which the scenario exists; not_applicable: {evidence: reason}
+    files                       {name: text} in the working directory
+    not_applicable              {evidence: reason}
 
 The last answer of a successful run is delayed: Codex 0.144.4 may drop the end of a tool call from stdout when the final
 answer follows at once. Waits are short so that a run takes a second or two.
@@ -59,8 +60,8 @@ LIMITED = {"type": "rate_limit_error", "code": "rate_limit_exceeded"}
 SPAWN = {"type": "function_call", "id": "fc_spawn", "status": "completed", "call_id": "call_spawn", "name": "spawn_agent",
          "namespace": "multi_agent_v1", "arguments": json.dumps({"message": "Compute the answer."})}
 DEFAULTS = {"document": {}, "settings": [], "decisions": None, "tools": [], "usage": "sum", "transcript": "sum", "killed": None,
-            "exit": 0, "message": "All done.", "compactions": 0, "sub_agents": 0, "rejects": False, "only": None,
-            "not_applicable": {}, "outcome": COMPLETED}
+            "exit": 0, "message": "All done.", "compactions": 0, "sub_agents": 0, "rejects": False,
+            "files": {}, "not_applicable": {}, "outcome": COMPLETED}
 
 
 def scenario(name, what, plan, failures, **more):

@@ -125,7 +125,8 @@ class Witness:
             assert bool((line["answer"] or {}).get("unplanned")) == (entry is endpoint.UNPLANNED), "the plan was dealt differently"
             assert entry is not endpoint.UNPLANNED, "request %d was not planned: %s" % (line["request"], line["body"][-500:])
             self.all.append(Exchanged(line, entry["steps"]))
-        self.model = [one for one in self.all if one.path.split("?")[0].endswith("/responses")]
+        self.model = [one for one in self.all if one.thread]              # the CLI's own conversation
+        self.side = [one for one in self.all if not one.thread]           # what its tools sent
 
     def threads(self):
         """Thread ids in order of appearance."""
