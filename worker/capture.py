@@ -33,7 +33,7 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 ESCAPES = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\.")
 STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 LONG_NUMBER = re.compile("[0-9]{%d}" % (DIGITS + 1))
-BRACKETS = re.compile(rb"[[{]+|[]}]+")
+BRACKETS = re.compile(rb"[\[{]+|[\]}]+")
 NO_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
 PYTHON_COUNTS_DIGITS = hasattr(sys, "get_int_max_str_digits")
 

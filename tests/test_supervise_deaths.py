@@ -1,0 +1,138 @@
+"""Worker, guard, or both are killed or stopped; nothing survives and an outcome can be read (DESIGN 12)."""
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+
+import pytest
+
+from tests import runs
+from tests.escapes import survivors
+
+# Starts two descendants in sessions of their own, prints one event when both are there, and stays.
+AGENT = """
+import os, sys, time
+read, write = os.pipe()
+for _ in range(2):
+    if os.fork() == 0:
+        os.setsid(); os.write(write, b"x"); time.sleep(600)
+while len(os.read(read, 1)) == 0: pass
+os.read(read, 1)
+print('{"type":"in place"}', flush=True)
+%s
+"""
+
+
+class Started:
+    """A run whose agent is in place: the pids of guard, worker and agent."""
+
+    def __init__(self, bundle, tmp_path, then="time.sleep(600)", **document):
+        self.token = uuid.uuid4().hex
+        self.process, self.directory = runs.start(
+            bundle, tmp_path, command=[sys.executable, "-I", "-S", "-u", "-c", AGENT % then, self.token], cwd="/", **document)
+        self.guard = self.process.pid
+        first = json.loads(self.process.stdout.readline())
+        assert first["event"] == "started"
+        self.wait_for_event()
+        self.worker, = children(self.guard)
+        self.agent = json.loads((self.directory / "launch.json").read_text())["pid"]
+
+    def wait_for_event(self):
+        """Follows events.jsonl by inotify's portable stand-in: a blocking `tail -f` that ends with the first line."""
+        path = str(self.directory / "events.jsonl")
+        tail = subprocess.Popen(["tail", "-n", "+1", "-F", path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        try:
+            assert b"in place" in tail.stdout.readline()
+        finally:
+            tail.kill()
+            tail.communicate()
+
+    def end(self):
+        stdout, stderr = self.process.communicate(timeout=runs.HANG)
+        done = runs.Done(self.directory, self.process.returncode, stdout, stderr)
+        assert survivors.of(self.token) == []
+        return done
+
+
+def children(pid):
+    with open("/proc/%d/task/%d/children" % (pid, pid)) as file:
+        return [int(word) for word in file.read().split()]
+
+
+def test_a_killed_worker_leaves_receipt_and_result(bundle, tmp_path):
+    run = Started(bundle, tmp_path)
+    os.kill(run.worker, signal.SIGKILL)
+    done = run.end()
+    assert done.code == 70 and done.outcome["kind"] == "worker_error" and done.action == "retry"
+    assert done.result["disposition"]["verify_allowed"] is False
+    assert done.receipt["cleanup_confirmed"] is True and done.receipt["proof"] == "echild"
+    assert len(done.receipt["killed"]) >= 2
+    assert {"type": "in place"} in done.events
+
+
+def test_a_killed_guard_ends_the_run_in_order(bundle, tmp_path):
+    run = Started(bundle, tmp_path)
+    os.kill(run.guard, signal.SIGKILL)
+    # the worker still has the pipe: it ends when the worker ends
+    stdout, _ = run.process.communicate(timeout=runs.HANG)
+    done = runs.Done(run.directory, 0, stdout, b"")
+    assert survivors.of(run.token) == []
+    assert done.outcome["kind"] == "terminated" and done.receipt["cleanup_confirmed"] is True
+
+
+def test_when_both_are_killed_the_agent_dies_too(bundle, tmp_path):
+    run = Started(bundle, tmp_path, then="import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {15}); time.sleep(600)")
+    handle = os.pidfd_open(run.agent)
+    os.kill(run.guard, signal.SIGSTOP)  # so that neither can do anything about the other's death
+    os.kill(run.worker, signal.SIGKILL)
+    os.kill(run.guard, signal.SIGKILL)
+    import select
+    poller = select.poll()
+    poller.register(handle, select.POLLIN)
+    assert poller.poll(runs.HANG * 1000), "the agent lives"
+    run.process.wait(timeout=runs.HANG)
+    code, _, _ = runs.command(["recover", run.directory], bundle=bundle)
+    assert survivors.of(run.token) == []
+    result = json.loads((run.directory / "result.json").read_text())
+    assert code == 70 and result["cleanup_confirmed"] is False
+
+
+@pytest.mark.parametrize("signum,name", [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "SIGINT"), (signal.SIGHUP, "SIGHUP")])
+@pytest.mark.parametrize("whom", ["guard", "worker"])
+def test_signals_stop_in_order_with_full_evidence(bundle, tmp_path, signum, name, whom):
+    run = Started(bundle, tmp_path)
+    os.kill(getattr(run, whom), signum)
+    done = run.end()
+    assert done.outcome["kind"] == "terminated" and done.action == "retry"
+    assert done.receipt["cleanup_confirmed"] is True
+    assert [entry["signal"] for entry in done.receipt["signals"]] == ["SIGTERM"]
+
+
+def test_a_stopped_worker_is_continued(bundle, tmp_path):
+    run = Started(bundle, tmp_path, then="os.kill(os.getppid(), 19); print('{\"type\":\"stopped it\"}', flush=True)")
+    done = run.end()
+    assert {"type": "stopped it"} in done.events and done.receipt["cleanup_confirmed"] is True
+    assert done.result["return_code"] == 0
+
+
+def test_the_owner_leaves(bundle, tmp_path):
+    token = uuid.uuid4().hex
+    process, directory = runs.start(bundle, tmp_path, stdin=subprocess.PIPE, watch_stdin=True, cwd="/",
+                                    command=["sh", "-c", "sleep 600; : " + token])
+    assert b"started" in process.stdout.readline()
+    process.stdin.close()
+    process.stdin = None
+    done = runs.finish(process, directory)
+    assert survivors.of(token) == [] and done.receipt["cleanup_confirmed"] is True
+    assert done.outcome["status"] == "incomplete" and done.outcome["fault"] == "host"
+
+
+def test_a_hung_up_terminal_does_not_stop_a_nohup_run(bundle, tmp_path):
+    run = Started(bundle, tmp_path, wrapper=("nohup",), then="os.read(0, 1); time.sleep(0.5)")
+    os.kill(run.guard, signal.SIGHUP)
+    done = run.end()
+    assert done.result["return_code"] == 0 and done.receipt["signals"] == []
