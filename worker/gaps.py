@@ -56,6 +56,9 @@ GAPS = {
     "evidence_lost": "evidence could not be written (a full disk) or was cut",
     "evidence_tampered": "an evidence file was changed by somebody else than the worker",
     "foreign_files": "files that the worker did not write lie in the session directory; they are not in the manifest",
+    "event_times_unavailable": "the CLI's output was read when it had ended, so its events have no times of their own",
+    "model_attempts_untold": "the CLI made model requests that its events and answers do not tell of",
+    "transcript_superseded": "the CLI took records back that it had written; what they said is not in the conversation",
     "gaps_truncated": "more gaps than can be kept",
 }
 MOST = 5000

@@ -11,6 +11,7 @@ import sys
 # name -> (module, program names it is known by when the input document names no harness)
 TABLE = {
     "codex": ("worker.harnesses.codex", ("codex", "codex.js")),
+    "claude_code": ("worker.harnesses.claude_code", ("claude", "claude.exe", "cli-wrapper.cjs")),
     "generic": ("worker.harnesses.generic", ()),
 }
 INTERPRETERS = ("node", "nodejs", "bun")
