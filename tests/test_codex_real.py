@@ -87,7 +87,7 @@ HERE = [
              [None, None], tools=["completed"], files={"side.py": SIDE}),
     scenario("overrides_at_several_levels", "the caller's own settings at several levels hold, and so do the worker's",
              [says(shell("echo one")), final(usage=SECOND)], [None, None], tools=["completed"],
-             document={"command": ["codex", "-c", 'model_reasoning_effort="low"', "-c", "model_providers.x.name=x", "exec", "-c",
+             document={"command": ["codex", "-c", 'developer_instructions="Mind the gap."', "-c", "model_providers.x.name=x", "exec", "-c",
                                    'model="another-model"', "--skip-git-repo-check", "-s", "danger-full-access", "-"],
                        "model": {"name": None}}),
 ]
@@ -183,7 +183,7 @@ def test_a_tool_cannot_change_the_outcome(played, version, name):
     one = played(version, name)
     done, seen = one.done, one.witness.side
     assert [(each.path, each.status) for each in seen] == [
-        ("/v1/responses", 404), ("/v1/nowhere", 404), ("/outside", 404), ("/v1/responses", 429)]
+        ("/v1/responses", 404), ("/v1/nowhere", 404), ("/v1/../outside", 404), ("/v1/responses", 429)]
     with_key = [each.headers.get("authorization") == "Bearer " + runner.KEY for each in seen]
     assert with_key[0] and with_key[3] and not with_key[2]
     assert not any(each.headers.get("authorization") not in (None, "Bearer " + runner.KEY) for each in seen)
@@ -197,7 +197,7 @@ def test_a_tool_cannot_change_the_outcome(played, version, name):
 def test_overrides_of_every_level_reach_the_model(played, version, name):
     one = played(version, name)
     assert {each.request["model"] for each in one.witness.model} == {"another-model"}
-    assert {each.request["reasoning"]["effort"] for each in one.witness.model} == {"low"}
+    assert all("Mind the gap." in str(each.request["input"]) for each in one.witness.model)
     launch = one.done.document("launch.json")
     assert launch["given_command"][0] == "codex" and launch["command"][0] == real_cli.path(version)
 
