@@ -10,7 +10,8 @@ from transport.sandbox_transport import Transport
 
 TOKEN = "run-token-0123456789"
 KEY = "sk-real-key-SECRET-0001"
-QUICK = {"max_attempts": 6, "max_wait": 120, "budget": 900, "base": 0.01, "cap": 0.05, "ambiguous_replays": 1, "hold": "first_event"}
+QUICK = {"max_attempts": 6, "max_wait": 120, "budget": 900, "base": 0.01, "cap": 0.05, "ambiguous_replays": 1,
+         "hold": "first_event"}
 
 
 class Proxied:
@@ -52,7 +53,7 @@ class Proxied:
         until = time.monotonic() + 20
         while True:
             with open(os.path.join(self.path, "model_attempts.jsonl"), "rb") as file:
-                records = [json.loads(line) for line in file.read().splitlines()]
+                records = sorted(map(json.loads, file.read().splitlines()), key=lambda record: record["seq"])
             if wait_for is None or len(records) >= wait_for:
                 return records
             assert time.monotonic() < until, records

@@ -139,6 +139,9 @@ def read_request(sock):
     return head, b"".join(parts)
 
 
-def json_answer(body=b'{"id":"r1","object":"response","status":"completed","output":[],"usage":{"input_tokens":3,"output_tokens":2,'
-                     b'"total_tokens":5}}', status=b"200 OK", extra=b""):
+ANSWER = (b'{"id":"r1","object":"response","status":"completed","output":[],"usage":'
+          b'{"input_tokens":3,"output_tokens":2,"total_tokens":5}}')
+
+
+def json_answer(body=ANSWER, status=b"200 OK", extra=b""):
     return b"HTTP/1.1 %s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s" % (status, extra, len(body), body)

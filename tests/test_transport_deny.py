@@ -23,14 +23,17 @@ REFUSED = [
     ("absolute form", raw("POST http://127.0.0.1/v1/responses HTTP/1.1", AUTH + "Content-Length: 0\r\n"), 403, "foreign_target"),
     ("network path", raw("GET //evil.example/v1 HTTP/1.1", AUTH), 403, "foreign_target"),
     ("PUT", raw("PUT /v1/responses HTTP/1.1", AUTH + "Content-Length: 0\r\n"), 403, "method"),
-    ("A33 websocket", raw("GET /v1/responses HTTP/1.1", "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    ("A33 websocket", raw("GET /v1/responses HTTP/1.1",
+        "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
                           "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"), 426, "upgrade"),
     ("A46 length abc", raw("POST /v1/x HTTP/1.1", "Content-Length: abc\r\n", "{}"), 400, "bad_request"),
     ("A46 length -1", raw("POST /v1/x HTTP/1.1", "Content-Length: -1\r\n", "{}"), 400, "bad_request"),
     ("A46 two lengths", raw("POST /v1/x HTTP/1.1", "Content-Length: 2\r\nContent-Length: 4\r\n", "{}xx"), 400, "bad_request"),
-    ("A46 length and chunked", raw("POST /v1/x HTTP/1.1", "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n", "2\r\n{}\r\n0\r\n\r\n"),
+    ("A46 length and chunked", raw("POST /v1/x HTTP/1.1", "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n",
+        "2\r\n{}\r\n0\r\n\r\n"),
      400, "bad_request"),
-    ("a bad chunk", raw("POST /v1/x HTTP/1.1", AUTH + "Transfer-Encoding: chunked\r\n", "zz\r\n{}\r\n0\r\n\r\n"), 400, "bad_request"),
+    ("a bad chunk", raw("POST /v1/x HTTP/1.1", AUTH + "Transfer-Encoding: chunked\r\n", "zz\r\n{}\r\n0\r\n\r\n"), 400,
+        "bad_request"),
     ("garbage", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400, "bad_request"),
     ("space before colon", raw("POST /v1/x HTTP/1.1", "Content-Length : 2\r\n", "{}"), 400, "bad_request"),
     ("no host", b"GET /v1/models HTTP/1.1\r\n" + AUTH.encode() + b"\r\n", 400, "bad_request"),
@@ -140,7 +143,8 @@ def test_same_origin(location, same):
     assert Route("https://h/v1", "responses").same_origin(location) is same
 
 
-@pytest.mark.parametrize("location, status, rule", [("/v1/elsewhere", 307, None), ("http://evil.example/v1", 502, "redirect_refused")])
+@pytest.mark.parametrize("location, status, rule", [("/v1/elsewhere", 307, None), ("http://evil.example/v1", 502,
+    "redirect_refused")])
 def test_redirects(tmp_path, location, status, rule):
     answer = b"HTTP/1.1 307 Temporary Redirect\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n" % location.encode()
     with RawServer([[answer]]) as server, Proxied(tmp_path, server.url) as proxy:

@@ -89,7 +89,8 @@ def test_a52_a_stopped_run_ends_every_stream_and_records_it(tmp_path):
         for client in clients:
             client.sock.close()
     records = proxy.records()
-    assert len(records) == 5 and {r["error"]["phase"] for r in records} == {"shutdown"} and {r["rule"] for r in records} == {"shutdown"}
+    assert len(records) == 5 and {r["error"]["phase"] for r in records} == {"shutdown"} \
+        and {r["rule"] for r in records} == {"shutdown"}
 
 
 def test_stop_ends_waits_and_slow_readers(tmp_path):

@@ -28,7 +28,8 @@ def exchange(tmp_path, script, data=b"{}", **settings):
 
 def test_a18_a_short_body_stays_short(tmp_path):
     part = b'{"id":"r1","status":"comp'
-    reply, record, _, _ = exchange(tmp_path, [b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 4096\r\n\r\n" + part,
+    reply, record, _, _ = exchange(tmp_path,
+        [b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 4096\r\n\r\n" + part,
                                               "fin"])
     assert reply.header(b"content-length") == b"4096" and reply.body == part and reply.end != "framed"
     assert record["failure"] == "stream_interrupted" and record["error"]["kind"] == "truncated"
@@ -70,9 +71,11 @@ PACKED = gzip.compress(OK.partition(b"\r\n\r\n")[2])
 
 @pytest.mark.parametrize("status, kind, coding, body", [
     (b"200 OK", b"application/json", b"gzip", PACKED), (b"400 Bad Request", b"application/json", b"gzip", PACKED),
-    (b"200 OK", b"application/json", b"br", b"\x8b\x02\x80abc\x03"), (b"200 OK", b"text/event-stream", b"gzip", gzip.compress(DELTA))])
+    (b"200 OK", b"application/json", b"br", b"\x8b\x02\x80abc\x03"), (b"200 OK", b"text/event-stream", b"gzip",
+        gzip.compress(DELTA))])
 def test_a27_codings_pass_as_they_are(tmp_path, status, kind, coding, body):
-    answer = b"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Encoding: %s\r\nContent-Length: %d\r\n\r\n%s" % (status, kind, coding, len(body), body)
+    answer = b"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Encoding: %s\r\nContent-Length: %d\r\n\r\n%s" % (status, kind,
+        coding, len(body), body)
     reply, record, _, _ = exchange(tmp_path, [answer])
     assert reply.body == body and reply.header(b"content-encoding") == coding and reply.end == "framed"
     assert record["not_decoded"] == coding.decode()
@@ -150,12 +153,14 @@ def test_chunks_extensions_and_trailers_survive(tmp_path):
         path = tmp_path / str(cut)
         path.mkdir()
         reply, record, _, _ = exchange(path, [CHUNKED + wire[:cut], ("sleep", 0.01), wire[cut:]])
-        assert reply.wire == wire and reply.body == b'{"id":"r1"}' and reply.end == "framed" and reply.header(b"trailer") == b"X-Sum"
+        assert reply.wire == wire and reply.body == b'{"id":"r1"}' and reply.end == "framed" \
+            and reply.header(b"trailer") == b"X-Sum"
         assert record["response_id"] == "r1" and record["response_bytes"] == 11
 
 
 def test_an_http10_client_gets_no_chunks(tmp_path):
-    with RawServer([[CHUNKED + b'3\r\n{  \r\n1\r\n}\r\n0\r\n\r\n']]) as server, Proxied(tmp_path, server.url) as proxy, proxy.connect() as client:
+    with RawServer([[CHUNKED + b'3\r\n{  \r\n1\r\n}\r\n0\r\n\r\n']]) as server, Proxied(tmp_path,
+        server.url) as proxy, proxy.connect() as client:
         client.send(b"POST /v1/responses HTTP/1.0\r\nAuthorization: Bearer %s\r\nContent-Length: 2\r\n\r\n{}" % TOKEN.encode())
         reply = client.reply()
     assert reply.header(b"transfer-encoding") is None and reply.body == b"{  }" and reply.end == "fin"
@@ -188,7 +193,8 @@ def test_answers_without_a_body(tmp_path, status):
 
 
 def test_pipelined_requests_are_answered_in_order(tmp_path):
-    with RawServer([[json_answer(b'{"id":"a"}')], [json_answer(b'{"id":"b"}')]]) as server, Proxied(tmp_path, server.url) as proxy, \
+    with RawServer([[json_answer(b'{"id":"a"}')], [json_answer(b'{"id":"b"}')]]) as server, Proxied(tmp_path,
+        server.url) as proxy, \
             proxy.connect() as client:
         client.send(request(b"1") + request(b"2"))
         assert client.reply().json["id"] == "a" and client.reply().json["id"] == "b"

@@ -52,7 +52,8 @@ def test_an_error_before_content_is_retried(tmp_path, hold):
     assert records[0]["decision"] == "retried"
 
 
-A14 = [b'data: {"type": "ping"}\n\ndata: {"type":"error","error":{"type":"rate_limit_error","message":"Concurrency limit exceeded, retry later"}}\n\n',
+A14 = [(b'data: {"type": "ping"}\n\ndata: {"type":"error","error":{"type":"rate_limit_error",'
+        b'"message":"Concurrency limit exceeded, retry later"}}\n\n'),
        b'data: {"error":{"message":"x","code":429}}\n\n']
 
 
@@ -111,7 +112,8 @@ def test_the_clients_own_timer_is_forestalled(tmp_path):
 
 def test_the_hold_ends_after_five_seconds(tmp_path):
     began = time.monotonic()
-    with RawServer([[HEAD + chunk(CREATED), ("hold",)]]) as server, Proxied(tmp_path, server.url) as proxy, proxy.connect() as client:
+    with RawServer([[HEAD + chunk(CREATED), ("hold",)]]) as server, Proxied(tmp_path,
+        server.url) as proxy, proxy.connect() as client:
         client.send(request())
         assert client.until(chunk(CREATED)) and 4.9 < time.monotonic() - began < 25
     assert proxy.records()[0]["error"]["phase"] in ("client", "shutdown")

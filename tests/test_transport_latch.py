@@ -30,12 +30,14 @@ def test_attempts_are_counted_across_the_clients_repeats(tmp_path):
 
 def test_success_resets_the_count(tmp_path):
     busy = [refuse(b"503 No", b'{"error":{"message":"busy"}}')]
-    with RawServer([busy, busy, [OK], busy, busy, [OK]]) as server, Proxied(tmp_path, server.url, retry={"max_attempts": 3}) as proxy:
+    with RawServer([busy, busy, [OK], busy, busy, [OK]]) as server, Proxied(tmp_path, server.url,
+        retry={"max_attempts": 3}) as proxy:
         assert [proxy.ask(b"{}").status for _ in range(2)] == [200, 200] and server.turns == 6
 
 
 @pytest.mark.parametrize("status, body, latched", [
-    (b"401 Unauthorized", BAD_KEY, True), (b"400 Bad Request", b'{"error":{"message":"bad","type":"invalid_request_error"}}', True),
+    (b"401 Unauthorized", BAD_KEY, True), (b"400 Bad Request",
+        b'{"error":{"message":"bad","type":"invalid_request_error"}}', True),
     (b"403 Forbidden", b"<html>blocked</html>", False), (b"401 Unauthorized", b"no json", False)])
 def test_what_cannot_heal_is_answered_at_once(tmp_path, status, body, latched):
     with RawServer([[refuse(status, body)], [OK]]) as server, Proxied(tmp_path, server.url) as proxy:
@@ -67,7 +69,8 @@ def test_a_repeat_joins_the_open_wait(tmp_path):
 
 
 def test_an_abandoned_request_decides_nothing(tmp_path):
-    with RawServer([["read", ("hold",)], ["read", ("hold",)], [OK]]) as server, Proxied(tmp_path, server.url, retry={"max_attempts": 1}) as proxy:
+    with RawServer([["read", ("hold",)], ["read", ("hold",)], [OK]]) as server, Proxied(tmp_path, server.url,
+        retry={"max_attempts": 1}) as proxy:
         for number in (1, 2):
             client = proxy.connect()
             client.send(request())

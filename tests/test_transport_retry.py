@@ -85,7 +85,8 @@ def test_a08_a_delay_in_the_body(tmp_path):
 
 
 def test_a09_an_exhausted_account_is_not_retried(tmp_path):
-    body = b'{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}'
+    body = (b'{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","param":null,'
+            b'"code":"insufficient_quota"}}')
     reply, records, _, server = ask(tmp_path, [[refusal(extra=b"Retry-After: 1\r\n", body=body)], [OK]])
     assert reply.status == 429 and reply.body == body and server.turns == 1
     assert records[0]["failure"] == "quota_exhausted" and records[0]["decision"] == "forwarded"
@@ -142,7 +143,8 @@ def test_a39_ambiguous_failures_are_replayed_as_often_as_allowed(tmp_path):
         reply, records, _, server = ask(path, [["read", "rst"]], retry={"ambiguous_replays": replays})
         assert len(server.requests) == sends == len(records)
         assert all(r["ambiguous"] and r["error"]["phase"] == "head" and r["sent_at"] for r in records)
-        assert reply.status == 502 and reply.header(b"x-should-retry") == b"false" and "reset" in reply.json["error"]["message"].lower()
+        assert reply.status == 502 and reply.header(b"x-should-retry") == b"false" \
+            and "reset" in reply.json["error"]["message"].lower()
         assert records[-1]["decision"] == "gave_up" and records[-1]["failure"] == "connection"
 
 

@@ -43,7 +43,8 @@ def test_what_must_not_be_used_again(tmp_path, last):
 @pytest.mark.parametrize("end", ["fin", "rst"])
 def test_a_stale_connection_is_replayed_once_without_counting(tmp_path, end):
     """The server takes the request on the kept connection and closes it: the race that no check before sending can see."""
-    with RawServer([[OK], ["read", end], [OK]]) as server, Proxied(tmp_path, server.url, retry={"max_attempts": 1, "ambiguous_replays": 0}) as proxy:
+    with RawServer([[OK], ["read", end], [OK]]) as server, Proxied(tmp_path, server.url, retry={"max_attempts": 1,
+        "ambiguous_replays": 0}) as proxy:
         assert list(ask_in_turn(proxy, 2)) == [200, 200]
         assert server.connections == 2
     records = proxy.records()
@@ -65,7 +66,8 @@ def certificate(tmp_path_factory):
     config = path / "config"
     config.write_text("[req]\ndistinguished_name=d\nx509_extensions=x\nprompt=no\n[d]\nCN=localhost\n[x]\n"
                       "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=critical,CA:true\n")
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+        "-days", "2",
                     "-config", str(config), "-keyout", str(path / "key.pem"), "-out", str(path / "cert.pem")],
                    check=True, stderr=subprocess.DEVNULL)
     return path
@@ -238,10 +240,13 @@ def test_https_goes_through_a_tunnel(tmp_path, certificate, tls, monkeypatch):
 
 @pytest.mark.parametrize("environ, url, found", [
     ({}, "http://h", None), ({"HTTP_PROXY": "http://p:1"}, "http://h", ("p", 1)), ({"HTTPS_PROXY": "p:2"}, "https://h", ("p", 2)),
-    ({"http_proxy": "http://a:1", "HTTP_PROXY": "http://b:1"}, "http://h", ("a", 1)), ({"ALL_PROXY": "http://p"}, "https://h", ("p", 80)),
+    ({"http_proxy": "http://a:1", "HTTP_PROXY": "http://b:1"}, "http://h", ("a", 1)), ({"ALL_PROXY": "http://p"},
+        "https://h", ("p", 80)),
     ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "corp.example, .h.org"}, "http://x.h.org", None),
-    ({"HTTP_PROXY": "http://p:1", "no_proxy": "*"}, "http://h", None), ({"HTTP_PROXY": "http://p:1"}, "http://127.0.0.1:80", None),
-    ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "h:81"}, "http://h:80", ("p", 1)), ({"HTTP_PROXY": "socks5://p"}, "http://h", None)])
+    ({"HTTP_PROXY": "http://p:1", "no_proxy": "*"}, "http://h", None), ({"HTTP_PROXY": "http://p:1"},
+        "http://127.0.0.1:80", None),
+    ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "h:81"}, "http://h:80", ("p", 1)), ({"HTTP_PROXY": "socks5://p"},
+        "http://h", None)])
 def test_which_ambient_proxy(environ, url, found):
     way = way_from(environ, Route(url, "responses"))
     assert (way and (way.host, way.port)) == found

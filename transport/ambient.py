@@ -73,7 +73,8 @@ def _excepted(host, port, no_proxy):
     if host in ("localhost", "::1") or host.startswith("127."):
         return True
     for entry in no_proxy.replace(" ", ",").split(","):
-        name, _, entry_port = entry.strip().lower().strip("[]").partition(":") if entry.count(":") == 1 else (entry.strip(), "", "")
+        entry = entry.strip().lower().strip("[]")
+        name, _, entry_port = entry.partition(":") if entry.count(":") == 1 else (entry, "", "")
         name = name.lstrip("*").lstrip(".") if name != "*" else name
         if name and (name == "*" or host.lower() == name or host.lower().endswith("." + name)) and entry_port in ("", str(port)):
             return True

@@ -237,7 +237,8 @@ class Attempt:
             return None
         if reader.is_stream:
             self.stream_failed = True
-            self.error = UpstreamFailed("body", "no_terminal", "the stream ended without its terminal event", "stream_interrupted")
+            self.error = UpstreamFailed("body", "no_terminal", "the stream ended without its terminal event",
+                                        "stream_interrupted")
             return "stream_interrupted"
         return kind or "unexpected_response"
 

@@ -70,6 +70,9 @@ class Book:
             self._file.write(line + b"\n")
             self.summary.add(record, line)
 
+    def redacted(self, record):
+        return json.loads(self._redactor.clean(_encode(record).encode()))
+
     def figures(self):
         with self._lock:
             return self.summary.as_dict()

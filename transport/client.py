@@ -104,7 +104,7 @@ class Client:
             self.touch()
 
     def abort(self, reset):
-        """End a broken answer: by FIN where the framing shows the break, by RST where the end of the connection is the framing."""
+        """End a broken answer: by FIN where the framing shows the break, by RST where the connection's end is the framing."""
         if reset:
             until = monotonic() + DRAIN
             while monotonic() < until and self._unsent():

@@ -9,7 +9,6 @@ import os
 import random
 import threading
 
-from transport import seldom
 from transport.ambient import way_from
 from transport.attempts import Book, new_record
 from transport.errors import UpstreamFailed
@@ -30,7 +29,8 @@ DEFAULT_RETRY = {"max_attempts": 6, "max_wait": 120.0, "budget": 900.0, "base": 
 
 
 class Engine:
-    def __init__(self, settings, face):
+    def __init__(self, settings, face, reception):
+        self.reception = reception
         self.face, self.now, self.random = face, settings["now"], random.random
         self.settings, self.stop_fd, self.dirfd = settings, face.stop_fd, settings["dirfd"]
         self.retry = dict(DEFAULT_RETRY, **{k: v for k, v in (settings.get("retry") or {}).items() if v is not None})
@@ -54,18 +54,18 @@ class Engine:
         self.identity_headers = [name.lower().encode() for name in settings.get("identity_headers") or ()]
         self._requests, self._counts, self._open = 0, {True: 0, False: 0}, {}
         self._waits, self._waits_since, self._waited = 0, 0.0, 0.0
-        self.reserve = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)  # given up to accept one more when descriptors end
         self._live = {}  # seq -> Attempt: what stop() has to close
 
     # -- connections -----------------------------------------------------------------------------------------------
-    def serve(self, sock):
-        """A client's connection to its end. None: only get ready (the first request should not wait for imports)."""
-        if sock is not None:
-            return serve(self, sock, self.face)
+    def prepare(self):
+        """Get ready before the first request: the TLS context."""
         try:
-            return self.upstream.prepare()
+            self.upstream.prepare()
         except UpstreamFailed:
-            return None  # the first attempt will say it, in its record
+            pass  # the first attempt will say it, in its record
+
+    def serve(self, sock):
+        serve(self, sock, self.face)
 
     def turn_away(self, sock):
         """No thread or descriptor for this connection: say so, record it."""
@@ -178,7 +178,10 @@ class Engine:
         """The main request that is open now (the latest), as `summary()` shows it."""
         with self.lock:
             latest = max(self._open.values(), key=lambda entry: entry.request.id, default=None)
-            return latest and latest.as_dict(self.now)
+            shown = latest and latest.as_dict(self.now)
+        if shown and shown["last_record"]:
+            shown["last_record"] = self.book.redacted(shown["last_record"])
+        return shown
 
     def shut_down(self):
         """After the handlers had their grace: what is still open gets its record."""
@@ -187,8 +190,6 @@ class Engine:
         for attempt in left:
             attempt.shut_down()
         self.upstream.close()
-        if self.reserve >= 0:
-            os.close(self.reserve)
 
 
 class Unreadable:
@@ -211,6 +212,3 @@ class Open:
         quiet = max(0.0, monotonic() - self.byte_at)
         return {"request": self.request.id, "attempt": self.attempt, "since": self.since if self.since is not None else now(),
                 "idle_s": round(quiet, 3), "state": self.state, "last_record": self.last_record}
-
-
-assert seldom.WITHOUT  # loaded here: without descriptors nothing can be imported any more

@@ -36,11 +36,11 @@ class Stopped(Exception):
 
 
 class Refused(Exception):
-    """The request is answered by the proxy itself. `rule` is a row of refusals.REFUSALS."""
+    """The request is answered by the proxy itself. `rule` is a row of refusals.REFUSALS; `request` what is known of it."""
 
-    def __init__(self, rule, detail="", close=True):
+    def __init__(self, rule, detail="", request=None):
         Exception.__init__(self, rule)
-        self.rule, self.detail, self.close = rule, detail, close
+        self.rule, self.detail, self.request = rule, detail, request
 
 
 class SpoolFull(Exception):

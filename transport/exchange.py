@@ -27,7 +27,7 @@ def serve(engine, sock, face):
     """Until the client closes, breaks the rules, or the run stops. Closes the socket."""
     client = Client(sock, engine.stop_fd, face.touch)
     try:
-        while _serve_one(engine, client, face):
+        while _serve_one(engine, client):
             pass
     except (ClientLeft, Stopped):
         pass
@@ -35,14 +35,14 @@ def serve(engine, sock, face):
         sock.close()
 
 
-def _serve_one(engine, client, face):
+def _serve_one(engine, client):
     request = None
     try:
-        face.idle(client.sock, True)
+        engine.reception.idle(client.sock, True)
         try:
             data = client.read_head()
         finally:
-            face.idle(client.sock, False)
+            engine.reception.idle(client.sock, False)
         if data is None:
             return False
         request, body = _checked(engine, client, http1.parse_request(data))
@@ -83,9 +83,7 @@ def _checked(engine, client, head):
     request.dialect = dialect_of(request.method, request.path)
 
     def refuse(rule, detail=""):
-        refused = Refused(rule, detail)
-        refused.request = request
-        raise refused
+        raise Refused(rule, detail, request)
 
     if method == b"CONNECT" or not target.startswith(b"/") or target.startswith(b"//"):
         refuse("foreign_target")

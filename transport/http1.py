@@ -37,7 +37,7 @@ class Malformed(Exception):
 
 
 class Head:
-    """One message head. `first` holds the three parts of the first line: (method, target, version) or (version, status, reason)."""
+    """One message head. `first`: the parts of the first line, (method, target, version) or (version, status, reason)."""
     __slots__ = ("first", "headers", "names")
 
     def __init__(self, first, headers):

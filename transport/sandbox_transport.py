@@ -1,18 +1,15 @@
-"""The model proxy's public face: listen, accept, hand over. Everything else is loaded after the agent was launched.
+"""The model proxy's public face. What it does before the agent runs: bind, open the evidence files, have two threads.
 
     transport = Transport(settings)      settings: see transport/README.md
     transport.listen()                   before any fork: binds 127.0.0.1:0, opens the evidence files; no thread yet
     transport.start()                    the accepting thread and one handler
-    transport.warm()                     after the launch: loads the rest in that handler, before the first request
+    transport.warm()                     after the launch: loads the rest, so that the first request need not wait for it
     transport.summary() / .files()       figures and evidence, at any time
     transport.stop(grace)                ends every stream; every open attempt gets its record; closes the files
 
-Rules of this file
-- One thread per connection (blocking code, ten to a hundred connections; facts/performance.md section d), 256 KiB stacks.
-  Two threads exist from the start, so that a sandbox whose pids limit is used up by the agent still has its model.
-- At MAX_CONNECTIONS, or when no thread is to be had, the connection that has been idle longest is closed for the new
-  one; without one, or without a descriptor, the new one is answered 503, which is better than no answer.
-- On the launch path: only `os`, `socket`, `threading`, `time`, `binascii` at import.
+Two threads exist before the launch, so that a sandbox whose thread limit is used up by the agent still has its model.
+They load the rest (reception.py, which accepts and hands over) when there is something to do. On the launch path: only
+`os`, `socket`, `threading`, `time`, `binascii` at import.
 """
 from __future__ import annotations
 
@@ -24,9 +21,7 @@ import time
 
 from transport.evidence import EvidenceFile, atomic_write
 
-MAX_CONNECTIONS = 512
-SPARE_THREADS = 2
-STACK = 256 * 1024
+STACK = 256 * 1024  # bytes per thread: the code is not recursive (json_bytes.py refuses deep nesting)
 BODIES = "bodies"
 ATTEMPTS = "model_attempts.jsonl"
 
@@ -35,13 +30,12 @@ class Transport:
     def __init__(self, settings):
         self.settings = settings
         self.token = settings.get("token") or binascii.hexlify(os.urandom(24)).decode()
-        self.last_activity = time.monotonic()
+        self.last_activity = time.monotonic()  # of the last byte on either side
         self.final_answer_at = self.final_answer_kind = None
-        self.dead, self.stopping = False, False
-        self.port = self.attempts_file = self.bodies_fd = self.listener = self.engine = None
-        self.ready = threading.Condition()  # guards what follows
-        self.queue, self._free, self.connections, self.idle_sockets, self.first_threads = [], 0, 0, {}, []
-        self._engine_lock = threading.Lock()
+        self.dead = False                      # the listener died
+        self.port = self.attempts_file = self.bodies_fd = self.listener = self.stop_fd = None
+        self.threads, self._reception = [], None
+        self._work, self._loading = threading.Semaphore(0), threading.Lock()
 
     def listen(self):
         dirfd = self.settings["dirfd"]
@@ -52,7 +46,6 @@ class Transport:
         self.listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self.listener.bind(("127.0.0.1", 0))
         self.listener.listen(256)
-        self.listener.setblocking(False)
         self.port = self.listener.getsockname()[1]
         self.stop_fd, self.stop_writer = os.pipe()
 
@@ -61,28 +54,22 @@ class Transport:
         return "http://127.0.0.1:%d%s" % (self.port, "/v1" if self.settings.get("api") in ("responses", "chat") else "")
 
     def start(self):
-        self.first_threads = [self._new_thread(self._accept), self._new_thread(self._handle)]
+        self.threads = [self.new_thread(self._accept), self.new_thread(self._handle)]
 
     def warm(self):
-        self._give(None)
+        self._work.release()
 
     def stop(self, grace=1.0):
-        from transport.seldom import stop
-        stop(self, grace)
+        self.reception().stop(grace)
 
     def summary(self):
-        if self.engine is None:
-            return fold_attempts(())
-        figures = self.engine.book.figures()
-        figures["main"]["open"] = self.engine.open_main()
-        return figures
+        return self._reception.summary() if self._reception else fold_attempts(())
 
     def files(self):
-        found = {ATTEMPTS: self.attempts_file.entry()}
-        if self.engine is not None:
-            found.update(self.engine.bodies.files())
-        return found
+        bodies = self._reception.bodies() if self._reception else {}
+        return dict(bodies, **{ATTEMPTS: self.attempts_file.entry()})
 
+    # What the handlers tell.
     def touch(self):
         self.last_activity = time.monotonic()
 
@@ -91,20 +78,15 @@ class Transport:
         self.final_answer_kind = kind
         self.final_answer_at = time.monotonic() if kind else None
         if kind:
-            self._notify()
+            self.notify()
 
-    def idle(self, sock, is_idle):
-        if is_idle:
-            self.idle_sockets[sock] = True
-        else:
-            self.idle_sockets.pop(sock, None)
+    def notify(self):
+        if self.settings.get("notify"):
+            self.settings["notify"]()
 
-    def _notify(self):
-        notify = self.settings.get("notify")
-        if notify:
-            notify()
-
-    def _new_thread(self, target):
+    # The first two threads, and the door to the rest.
+    def new_thread(self, target):
+        """RuntimeError where none is to be had."""
         thread, size = threading.Thread(target=target, name="proxy", daemon=True), threading.stack_size(STACK)
         try:
             thread.start()
@@ -117,63 +99,20 @@ class Transport:
         poll = select.poll()
         poll.register(self.listener, select.POLLIN)
         poll.register(self.stop_fd, 0)
-        while not self.stopping:
-            try:
-                poll.poll()
-                self._give(self.listener.accept()[0])
-            except (BlockingIOError, ConnectionAbortedError):
-                continue
-            except OSError as error:
-                from transport.seldom import without_descriptor
-                if self.stopping or not without_descriptor(self, error):
-                    break
-        if not self.stopping:
-            self.dead = True
-            self._notify()
-
-    def _give(self, sock):
-        """Hand a connection (None: only warm up) to a free handler, or to a new one."""
-        with self.ready:
-            self.connections += sock is not None
-            crowded = self.connections > MAX_CONNECTIONS
-            self.queue.append(sock)
-            if self._free >= len(self.queue):
-                self.ready.notify()
-                return
-        try:
-            if crowded:
-                raise RuntimeError("%d connections" % MAX_CONNECTIONS)
-            self._new_thread(self._handle)
-        except RuntimeError:  # "can't start new thread": the longest idle connection ends, its handler takes over
-            self.load()
-            from transport.seldom import make_room
-            make_room(self, sock)
+        poll.poll()
+        self.reception().accept(poll)
 
     def _handle(self):
-        while True:
-            with self.ready:
-                self._free += 1
-                while not self.queue and not self.stopping:
-                    self.ready.wait()
-                self._free -= 1
-                if self.stopping:
-                    return
-                sock = self.queue.pop(0)
-            try:
-                self.load().serve(sock)
-            finally:
-                with self.ready:
-                    self.connections -= sock is not None
-                    self.ready.notify_all()
-                    if self._free >= SPARE_THREADS and not self.queue:
-                        return
+        self._work.acquire()
+        self.reception().handle(counted=True)
 
-    def load(self):
-        with self._engine_lock:
-            if self.engine is None:
-                from transport.engine import Engine
-                self.engine = Engine(self.settings, self)
-            return self.engine
+    def reception(self):
+        with self._loading:
+            if self._reception is None:
+                from transport.reception import Reception
+                self._reception = Reception(self)
+                self._work.release()  # the handler that waits takes part from now on
+            return self._reception
 
 
 def fold_attempts(records):
@@ -183,8 +122,10 @@ def fold_attempts(records):
 
 
 def __getattr__(name):
-    from transport import evidence
-    return getattr(evidence, name)  # Redactor: loaded when first used
+    if name != "Redactor":  # loaded when the first one is made
+        raise AttributeError(name)
+    from transport.redact import Redactor
+    return Redactor
 
 
-__all__ = ["EvidenceFile", "Redactor", "Transport", "atomic_write", "fold_attempts"]
+__all__ = ["EvidenceFile", "Transport", "atomic_write", "fold_attempts"]
