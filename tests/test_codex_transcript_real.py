@@ -62,7 +62,7 @@ def test_the_document_is_strict_json(name, tmp_path):
     document = json.loads(b"".join(observations.chunks("codex", evidence, decided, {"main_status": 0})).decode("utf-8"))
     assert document["source"] == "codex"
     assert [one["kind"] for one in document["records"]].count("tool_call") == len(wanted["tools"])
-    assert document["records"][-1]["kind"] == "sandbox"
+    assert document["records"][0]["kind"] == "sandbox"
     assert {gap["code"] for gap in document["gaps"]} <= set(observations.GAPS)
 
 

@@ -11,6 +11,7 @@ import os
 from array import array
 
 PLAIN, RECORD, EVENT = 0, 1, 2
+ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 class Conversation:
@@ -71,7 +72,7 @@ class Conversation:
 
 def strict(value):
     """UTF-8 JSON that every strict parser reads (C25)."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = ENCODE(value)
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:

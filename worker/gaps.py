@@ -70,16 +70,16 @@ class Gaps:
     def __init__(self, most=MOST):
         self._found, self._most, self._lost = {}, most, 0
 
-    def add(self, code, detail=None, invocation_id=None, file=None, offset=None, key=None):
+    def add(self, code, detail=None, invocation_id=None, file=None, offset=None, key=None, count=1):
         """key: what makes two gaps the same; None means that each offset is its own."""
         GAPS[code]  # an unknown code is an error of ours
         name = (code, invocation_id, file, offset if key is None else key, detail if key is None else None)
         if name in self._found:
-            self._found[name]["count"] += 1
+            self._found[name]["count"] += count
         elif len(self._found) >= self._most:
-            self._lost += 1
+            self._lost += count
         else:
-            self._found[name] = gap(code, detail, invocation_id, file, offset)
+            self._found[name] = gap(code, detail, invocation_id, file, offset, count)
 
     def list(self):
         lost = [gap("gaps_truncated", count=self._lost)] if self._lost else []

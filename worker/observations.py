@@ -30,8 +30,9 @@ class Records:
         self._dirfd, self._file, self._kept = dirfd, None, []
 
     def append(self, record):
-        self.kinds[record["kind"]] = self.kinds.get(record["kind"], 0) + 1
-        if record["kind"] == "agent_invocation":
+        kind = record["kind"]
+        self.kinds[kind] = self.kinds.get(kind, 0) + 1
+        if kind == "agent_invocation":
             self.invocations.append(record)  # few, and their conversation is no plain value
             return
         self._kept.append(record)
@@ -42,23 +43,30 @@ class Records:
         try:
             if self._file is None:
                 name = ".records-" + os.urandom(8).hex()
-                fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._dirfd)
+                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                fd = os.open(name, flags, 0o600, dir_fd=self._dirfd)
                 os.unlink(name, dir_fd=self._dirfd)
                 self._file = os.fdopen(fd, "w+b")
             self._file.seek(0, 2)
-            self._file.write(b"".join(strict(record) + b"\n" for record in self._kept))
+            self._file.write(strict(self._kept)[1:-1] + b"\n")  # a batch on a line
             self._file.flush()
             self._kept = []
         except OSError:  # a full disk: memory it is
             self._dirfd = None
 
-    def __iter__(self):
-        yield from self.invocations
+    def batches(self):
+        """All but the invocations as JSON, many to a piece, with commas between and no brackets around."""
         if self._file is not None:
             self._file.seek(0)
             for line in self._file:
-                yield json.loads(line)
-        yield from self._kept
+                yield line[:-1]
+        if self._kept:
+            yield strict(self._kept)[1:-1]
+
+    def __iter__(self):
+        yield from self.invocations
+        for batch in self.batches():
+            yield from json.loads(b"[" + batch + b"]")
 
     def __len__(self):
         return sum(self.kinds.values())
@@ -154,34 +162,27 @@ def chunks(source, evidence, outcome, facts):
     """Pieces of the document as UTF-8 JSON.  source: the harness; evidence: what a reader's `collect` returned, gaps of the
     other parts added; outcome: what outcome.classify said; facts: {"ending", "main_status", "resources", "started_at",
     "ended_at", "receipt"} of the run, any of them missing."""
-    yield b'{"source":' + strict(source) + b',"records":['
-    separator = b""
-    for record in records(evidence, outcome, facts):
-        conversation = record.get("conversation")
-        if isinstance(conversation, Conversation):
-            yield (
-                separator
-                + strict({name: value for name, value in record.items() if name != "conversation"})[:-1]
-                + b',"conversation":['
-            )
-            comma = b""
-            for item in conversation.encoded():
-                yield comma + item
-                comma = b","
-            yield b"]}"
-        else:
-            yield separator + strict(record)
-        separator = b",\n"
+    yield b'{"source":' + strict(source) + b',"records":[' + strict(sandbox(outcome, facts))
+    for record in evidence["records"].invocations:
+        record = with_outcome(record, outcome)
+        conversation = record.pop("conversation")
+        yield b",\n" + strict(record)[:-1] + b',"conversation":['
+        comma = b""
+        for item in conversation.encoded() if isinstance(conversation, Conversation) else map(strict, conversation):
+            yield comma + item
+            comma = b","
+        yield b"]}"
+    for batch in evidence["records"].batches():
+        yield b",\n" + batch
     yield b'],"gaps":' + strict(list(evidence["gaps"]) + run_gaps(outcome)) + b"}"
 
 
-def records(evidence, outcome, facts):
-    for record in evidence["records"]:
-        if record["kind"] == "agent_invocation" and record["parent_invocation_id"] is None:
-            status = INVOCATION_STATUS.get(outcome["status"], "unknown")
-            record = dict(record, status=status, error_type=None if status == "completed" else outcome["kind"])
-        yield record
-    yield sandbox(outcome, facts)
+def with_outcome(record, outcome):
+    """A copy of an invocation; the root's status is the run's."""
+    if record["parent_invocation_id"] is not None:
+        return dict(record)
+    status = INVOCATION_STATUS.get(outcome["status"], "unknown")
+    return dict(record, status=status, error_type=None if status == "completed" else outcome["kind"])
 
 
 def sandbox(outcome, facts):

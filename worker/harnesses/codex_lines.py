@@ -9,7 +9,11 @@ import calendar
 import json
 import re
 
-HEAD = re.compile(rb'\{"timestamp":"([^"\\]{1,40})",(?:"ordinal":[0-9]{1,15},)?"type":"([a-z_]{1,40})","payload":')
+# The usual layout: stamp, type, and the payload's own type where that is its first field.
+HEAD = re.compile(
+    rb'\{"timestamp":"([^"\\]{1,40})",(?:"ordinal":[0-9]{1,15},)?"type":"([a-z_]{1,40})","payload":'
+    rb'(?:(?=\{"type":"([a-z_]{1,40})"))?'
+)
 TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d{1,9})?Z\Z", re.A)
 
 
@@ -41,40 +45,49 @@ STATUSES = {"completed": "completed", "failed": "failed", "declined": "cancelled
 
 
 class Place:
-    """Where a record stands: file offset and length, unix time or None, in this run or before it, and (start, length) of its
-    payload where those bytes are strict JSON as they are."""
+    """Where a record stands: file offset and length, its stamp as written, in this run or before it, and (start, length) of
+    its payload where those bytes are strict JSON as they are."""
 
-    __slots__ = ("offset", "length", "stamp", "current", "payload")
+    __slots__ = ("offset", "length", "written", "current", "payload")
 
-    def __init__(self, offset, length, stamp, current, payload):
-        self.offset, self.length, self.stamp, self.current, self.payload = offset, length, stamp, current, payload
+    def __init__(self, offset, length, written, current, payload):
+        self.offset, self.length, self.written, self.current, self.payload = offset, length, written, current, payload
+
+    @property
+    def stamp(self):
+        """Unix seconds, or None."""
+        return unix_time(self.written)
 
 
-def split(line):
-    """(unix time, type, payload, (start, length) of the payload's bytes or None) of a line; raises ValueError.
+def split(line, head):
+    """(stamp as written, type, payload, (start, length) of the payload's bytes or None) of a line; raises ValueError.
+    head: HEAD.match(line); the second of the pair is None where the bytes are not strict JSON as they are.
 
     The usual layout is parsed once, and the payload's own bytes are found on the way; any other layout as a whole."""
-    head = HEAD.match(line)
     if head:
-        text = line[head.end() :].decode("utf-8", "replace")
+        start = head.end()
+        text = line[start:].decode("utf-8", "replace")
         try:
             payload, end = DECODER.raw_decode(text)
         except json.JSONDecodeError as error:
-            raise ValueError("%s at byte %d" % (error.msg, head.end() + error.pos)) from None
+            raise ValueError("%s at byte %d" % (error.msg, start + error.pos)) from None
         tail = text[end:]
         if tail == "}" or tail.startswith(',"metadata":{') and isinstance(DECODER.decode("{" + tail[1:]), dict):
-            plain = "\ufffd" not in text and "\\ud" not in text and "\\uD" not in text
-            length = end if text.isascii() else len(text[:end].encode("utf-8"))
-            return (
-                unix_time(head.group(1).decode("ascii", "replace")),
-                head.group(2).decode(),
-                payload,
-                (head.end(), length) if plain else None,
-            )
+            stamp, kind, _ = head.groups()
+            return stamp.decode("ascii", "replace"), kind.decode(), payload, (start, plain_length(text, end))
     record = DECODER.decode(line.decode("utf-8", "replace"))
     if not isinstance(record, dict):
         raise ValueError("no JSON object")
-    return unix_time(record.get("timestamp")), record.get("type"), record.get("payload"), None
+    return record.get("timestamp"), record.get("type"), record.get("payload"), None
+
+
+def plain_length(text, end):
+    """Bytes of text[:end], or None where they may hold a lone surrogate or were no UTF-8 (C25)."""
+    if "\\u" in text and ("\\ud" in text or "\\uD" in text):
+        return None
+    if text.isascii():
+        return end
+    return None if "\ufffd" in text else len(text[:end].encode("utf-8"))
 
 
 def not_utf8(line):
@@ -85,7 +98,7 @@ def not_utf8(line):
     return False
 
 
-SECONDS = {}
+MINUTES = {}  # the last minute seen: stamps come in order
 
 
 def unix_time(stamp):
@@ -94,10 +107,10 @@ def unix_time(stamp):
     if not found:
         return None
     minute = stamp[:16]
-    if minute not in SECONDS:
-        SECONDS.clear()
-        SECONDS[minute] = calendar.timegm(tuple(int(part) for part in found.groups()[:5]) + (0,))
-    return round(SECONDS[minute] + int(found.group(6)) + float(found.group(7) or 0), 6)
+    if minute not in MINUTES:
+        MINUTES.clear()
+        MINUTES[minute] = calendar.timegm(tuple(int(part) for part in found.groups()[:5]) + (0,))
+    return round(MINUTES[minute] + int(found.group(6)) + float(found.group(7) or 0), 6)
 
 
 def text_of(value):
@@ -124,15 +137,12 @@ def result_of(text, raw=None):
     if isinstance(raw, dict) and isinstance(raw.get("success"), bool):
         return ("completed", None) if raw["success"] else ("failed", "tool_error")
     head = text[:MOST_TEXT].split("\nOutput:\n", 1)[0]
-    for pattern, status, error in RESULTS:
-        if pattern.search(head):
-            return status, error
     found = EXIT.search(head) or EXIT.search(text[len(head) : len(head) + 40])
     if found and found.group(1) == "124" and text.startswith("\nOutput:\ncommand timed out after ", len(head)):
         return "timeout", "timeout"
     if found:
         return ("completed", None) if int(found.group(1)) == 0 else ("failed", "exit_code_%s" % found.group(1))
-    return None, None
+    return next(((status, error) for pattern, status, error in RESULTS if pattern.search(head)), (None, None))
 
 
 def executor_result(item):

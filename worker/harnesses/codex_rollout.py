@@ -173,7 +173,6 @@ class Story:
         )
         if not root and spawned is None:
             thread.gap("subagent_spawn_unlinked")
-        lasted = None if thread.first_at is None else round((thread.last_at - thread.first_at) * 1000, 3)
         status, error = ending(thread)
         record = bare_invocation(thread.invocation_id, calls)
         record.update(
@@ -181,7 +180,7 @@ class Story:
             spawned_by_tool_call_id=spawned,
             status=status,
             error_type=error,
-            duration_ms=lasted,
+            duration_ms=thread.lasted_ms(),
             conversation=thread.history,
         )
         return record

@@ -10,7 +10,7 @@ import re
 
 from worker.gaps import Gaps
 from worker.harnesses import transcript_files as files
-from worker.harnesses.codex_lines import UUID, split, text_of
+from worker.harnesses.codex_lines import HEAD, UUID, split, text_of
 from worker.harnesses.codex_thread import Thread
 
 ROLLOUT = re.compile(r"rollout-[0-9A-Za-z._-]{1,200}\.jsonl(\.gz|\.zst)?\Z")
@@ -132,8 +132,9 @@ def first_record(root, path):
                 break
     finally:
         os.close(fd)
+    line = head.split(b"\n", 1)[0].strip()
     try:
-        _, kind, payload, _ = split(head.split(b"\n", 1)[0].strip())
+        _, kind, payload, _ = split(line, HEAD.match(line))
     except (ValueError, RecursionError):
         return {}
     return payload if kind == "session_meta" and isinstance(payload, dict) else {}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from worker import usage
 from worker.harnesses.codex_lines import (
+    HEAD,
     MOST_TEXT,
     UUID,
     Place,
@@ -24,6 +25,7 @@ from worker.harnesses.codex_lines import (
     result_of,
     split,
     text_of,
+    unix_time,
 )
 from worker.harnesses.tool_calls import ToolCalls
 
@@ -46,6 +48,10 @@ NO_TOOL = (
     "ghost_snapshot",
     "agent_message",
 )
+# Records of which nothing is needed but, for display messages, their place (see Conversation.add_event).
+QUIET_TYPES = (b"world_state", b"turn_context")
+DISPLAY = (b"agent_reasoning", b"user_message", b"agent_message")
+MESSAGES = DISPLAY[1:]
 QUIET_EVENTS = frozenset(
     "user_message agent_message agent_reasoning agent_reasoning_raw_content agent_reasoning_section_break "
     "web_search_begin web_search_end exec_command_begin patch_apply_begin mcp_tool_call_begin image_generation_end "
@@ -54,6 +60,7 @@ QUIET_EVENTS = frozenset(
     "collab_waiting_begin collab_waiting_end collab_close_begin collab_close_end sub_agent_activity "
     "entered_review_mode exited_review_mode undo_completed warning error stream_error".split()
 )
+MOST_UNKNOWN = 200  # names of unknown types that are kept apart
 
 
 class Thread:
@@ -64,46 +71,58 @@ class Thread:
         self.since, self.baseline, self.baseline_missing, self.candidate = since, None, False, None
         self.tools = ToolCalls(invocation_id, file, gaps, emit)
         self.meta, self.unknown = {}, {}
-        self.total, self.total_seen, self.total_valid, self.reset = None, False, True, False
-        self.first_at = self.last_at = self.turn_ended = None
-        self.turn_error = self.last_message = self.aborted = self.turn_open = None
+        self.total, self.total_raw, self.total_seen, self.total_valid, self.reset = None, None, False, True, False
+        self.first_written = self.last_written = ""
+        self.turn_ended = self.turn_error = self.last_message = self.aborted = self.turn_open = None
         self.responses, self.spawned, self.compactions, self.compacting = [], {}, [], None
         self.context_tokens = None
-        self.records = 0
 
     # -- one line -----------------------------------------------------------------------------------------------------
 
     def feed(self, offset, line):
-        text, whole = line.strip(b"\r\n \t\0"), line.endswith(b"\n")
+        """One line with its newline, or the last one without."""
+        head = HEAD.match(line)
+        if head and line.endswith(b"}}\n"):
+            _, kind, inner = head.groups()
+            if kind in QUIET_TYPES or kind == b"event_msg" and inner in DISPLAY:
+                if inner in MESSAGES:
+                    self.history.add_event(None, Place(offset, len(line), None, True, None))
+                return
+        text = line[:-1] if head and line.endswith(b"}\n") else line.strip(b"\r\n \t\0")
         if not text:
             return
         try:
-            stamp, kind, payload, place = split(text)
+            stamp, kind, payload, place = split(text, head or HEAD.match(text))
         except (ValueError, RecursionError) as error:
-            code = "agent_artifact_record_unparseable" if whole else "transcript_truncated"
+            code = "agent_artifact_record_unparseable" if line.endswith(b"\n") else "transcript_truncated"
             self.gap(code, "%s: %s" % (type(error).__name__, str(error)[:200]), offset)
             return
-        self.records += 1
+        if place and (place[1] is None or head is None):
+            place = None
         if place is None and not_utf8(text):
             self.gap("transcript_not_utf8", None, offset)
         handler = TOP.get(kind) if isinstance(kind, str) else None
         if handler is None:
-            self.unknown[str(kind)[:80]] = self.unknown.get(str(kind)[:80], 0) + 1
+            self.count_unknown(str(kind))
         elif isinstance(payload, dict):
             current = offset >= self.since
-            if current and stamp is not None:
-                self.first_at = stamp if self.first_at is None else self.first_at
-                self.last_at = stamp if self.last_at is None else max(self.last_at, stamp)
-            known = (offset + place[0], place[1]) if place and line.startswith(b"{") else None
-            handler(self, payload, Place(offset, len(line), stamp, current, known))
+            if current and isinstance(stamp, str):
+                self.first_written = self.first_written or stamp
+                self.last_written = stamp if stamp > self.last_written else self.last_written
+            handler(self, payload, Place(offset, len(line), stamp, current, place and (offset + place[0], place[1])))
         else:
             self.gap("agent_artifact_record_unparseable", "payload of %s is no object" % kind, offset)
 
     def close(self):
+        """The file has ended."""
         self.tools.close()
         for kind, count in sorted(self.unknown.items()):
-            for _ in range(count):
-                self.gaps.add("unknown_record_type", kind, self.invocation_id, self.file, key=kind)
+            self.gaps.add("unknown_record_type", kind, self.invocation_id, self.file, key=kind, count=count)
+
+    def lasted_ms(self):
+        """From the run's first record to its last, by their stamps; None where they have none."""
+        first, last = unix_time(self.first_written), unix_time(self.last_written)
+        return None if first is None or last is None else round((last - first) * 1000, 3)
 
     def gap(self, code, detail=None, offset=None):
         self.gaps.add(code, detail, self.invocation_id, self.file, offset)
@@ -156,7 +175,8 @@ class Thread:
             self.history.add_event(payload, at)
 
     def count_unknown(self, name):
-        self.unknown[name[:80]] = self.unknown.get(name[:80], 0) + 1
+        name = name[:80] if name[:80] in self.unknown or len(self.unknown) < MOST_UNKNOWN else "others"
+        self.unknown[name] = self.unknown.get(name, 0) + 1
 
     # -- usage --------------------------------------------------------------------------------------------------------
 
@@ -165,11 +185,12 @@ class Thread:
         if info is None:
             return
         self.count(info.get("total_token_usage") if isinstance(info, dict) else info, at)
-        last = usage.normalise(info.get("last_token_usage")) if isinstance(info, dict) else None
-        if last and last["total_tokens"]:
+        last = info.get("last_token_usage") if isinstance(info, dict) else None
+        tokens = last.get("total_tokens") if isinstance(last, dict) else None
+        if isinstance(tokens, int) and tokens > 0 and tokens is not True:
             if self.compacting and self.compacting["tokens_after"] is None:
-                self.compacting["tokens_after"] = last["total_tokens"]
-            self.context_tokens = last["total_tokens"]
+                self.compacting["tokens_after"] = tokens
+            self.context_tokens = tokens
 
     def on_usage_record(self, payload, at):
         response = text_of(payload.get("response_id"))
@@ -179,7 +200,9 @@ class Thread:
 
     def count(self, raw, at):
         """A cumulative total: the last one counts; a malformed one makes it unknown; a lower one is a reset (C07)."""
-        figures = usage.normalise(raw)
+        if raw == self.total_raw and self.total_valid and at.current:
+            return  # written again and again (C02)
+        figures, self.total_raw = usage.normalise(raw), raw
         self.total_seen, self.total_valid = True, figures is not None
         if figures is None:
             return

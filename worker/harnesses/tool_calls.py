@@ -1,7 +1,7 @@
 """Tool calls of one conversation: calls and outputs joined by their native ids, whatever their order.
 
-Held are the calls of a window (the last WINDOW); an older one is handed out as it stands, so memory does not grow with the
-transcript.  Status: completed, failed, timeout, cancelled, incomplete (no output seen), unknown (output without a known
+Held are the calls of a window (at least the last WINDOW); an older one is handed out as it stands, so memory does not grow
+with the transcript.  Status: completed, failed, timeout, cancelled, incomplete (no output seen), unknown (output without a known
 result).  Of several calls with one id neither gets an output that could be the other's (C14).
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 WINDOW = 4096
 MOST_EARLY = 1024
+PRIVATE = ("_answered", "_structured", "_timed", "_ambiguous")  # marks on a record while it is in the window
 
 
 class ToolCalls:
@@ -52,8 +53,8 @@ class ToolCalls:
             self.finish(record, result, ended if ended and at and ended >= at else None)
         if known:
             self.finish(record, known, at)
-        if len(self.window) > WINDOW:
-            self.release(len(self.window) - WINDOW)
+        if len(self.window) >= 2 * WINDOW:
+            self.release(WINDOW)
         return record
 
     def output(self, identity, result, at, offset):
@@ -112,7 +113,9 @@ class ToolCalls:
                 self.gaps.add(
                     "tool_outcome_unavailable", record["tool_name"], self.invocation_id, self.file, key=record["tool_name"]
                 )
-            self.emit({name: value for name, value in record.items() if not name.startswith("_")})
+            for name in PRIVATE:
+                record.pop(name, None)
+            self.emit(record)
         self.window = self.window[count:] if count is not None else []
 
     def close(self):
