@@ -28,19 +28,17 @@ def ask(e, body=None, path="/v1/responses", method="POST", headers=None):
 
 def raw(e, text=b"POST /v1/responses HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"):
     """-> (all bytes until the end, how it ended)"""
-    sock = socket.create_connection(("127.0.0.1", e.port), 20)
     got = b""
-    try:
-        sock.sendall(text)
-        while True:
-            data = sock.recv(65536)
-            if not data:
-                return got, "fin"
-            got += data
+    try:                                # a reset may come before connect() has returned
+        with socket.create_connection(("127.0.0.1", e.port), 20) as sock:
+            sock.sendall(text)
+            while True:
+                data = sock.recv(65536)
+                if not data:
+                    return got, "fin"
+                got += data
     except ConnectionError:
         return got, "rst"
-    finally:
-        sock.close()
 
 
 def events_of(text):
