@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 
 from tests import pythons
 
@@ -30,17 +31,26 @@ def environment(version, python):
     return inside
 
 
+def start(version):
+    """-> (version, Popen with its output in a file, that file), or None where there is no such Python."""
+    python = pythons.cached(version)
+    if python is None:
+        print("Python %s: none on PATH or in pyenv, NOT TESTED" % version)
+        return None
+    print("Python %s: the suite of `make test` with %s" % (version, python), flush=True)
+    command = [environment(version, python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-r", "fE"]
+    output = tempfile.TemporaryFile()
+    return version, subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output), output
+
+
 def main(versions):
-    bad = []
-    for version in versions:
-        python = pythons.cached(version)
-        if python is None:
-            print("Python %s: none on PATH or in pyenv, NOT TESTED" % version)
-            bad += [version] if os.environ.get("CI") == "true" else []
-            continue
-        print("Python %s: the suite of `make test` with %s" % (version, python), flush=True)
-        command = [environment(version, python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-r", "fE"]
-        bad += [version] if subprocess.run(command, cwd=ROOT).returncode else []
+    running = [start(version) for version in versions]          # side by side: they wait more than they compute
+    bad = [v for v, job in zip(versions, running) if job is None and os.environ.get("CI") == "true"]
+    for version, process, output in filter(None, running):
+        code = process.wait()
+        output.seek(0)
+        print("=== Python %s\n%s" % (version, output.read().decode(errors="replace")), flush=True)
+        bad += [version] if code else []
     if bad:
         print("failed or missing: Python %s" % ", ".join(bad))
     return 1 if bad else 0
