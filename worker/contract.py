@@ -163,6 +163,8 @@ def _model(job):
             raise BadInput("model.api_key_env: the variable %s is not set" % model["api_key_env"])
     elif model["api_key_file"]:
         model["key"] = read_file(model["api_key_file"], "model.api_key_file").decode("utf-8", "replace").strip()
+        if not (model["keep_key_file"] or os.access(os.path.dirname(os.path.abspath(model["api_key_file"])), os.W_OK)):
+            raise BadInput("model.api_key_file: %s cannot be removed; set keep_key_file" % model["api_key_file"])
     if model["key"] is not None and not (model["key"] and model["key"].isascii() and model["key"].isprintable()):
         raise BadInput("model: the key must be printable ASCII without line ends")
     if (model["base_url"] or "").lower().startswith("https:"):

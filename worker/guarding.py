@@ -3,16 +3,16 @@ from __future__ import annotations
 
 import os
 
-from worker import cli, exposure, keys
+from worker import cli, exposure, launch
 from worker.guard import guard
 
 
 def guard_run(run):
     """The exit code of the run, whatever becomes of the worker."""
     os.close(run.complaint_out)
-    key = keys.real_key(run.job)
+    key = launch.real_key(run.job)
     if key:
-        found = exposure.places(key.encode(), run.session.fd) if len(key) >= keys.SHORTEST else []
+        found = exposure.places(key.encode(), run.session.fd) if len(key) >= launch.SHORTEST else []
         run.link.send("; ".join(found).encode("utf-8", "replace"))
     return guard(run.link, lambda info: after_worker_death(run, info), run.session.finished, run.job["cleanup_timeout"])
 

@@ -1,20 +1,49 @@
-"""What the agent starts with: its environment and its standard input.
+"""What the agent starts with: its environment and its standard input, and that no key is among them.
 
-The environment is an allow-list, because a whole host environment hands the agent other vendors' credentials and
-base URLs (E15). The harness adds where its CLI finds the proxy; `env` of the input document wins over what is
-inherited. The real key never passes: where a value contains it, the run's token takes its place.
+The environment is an allow-list, because a whole host environment hands the agent other vendors' credentials and base
+URLs (E15). The harness adds where its CLI finds the proxy; `env` of the input document wins over what is inherited. The
+real key never passes: where a value contains it, the run's token takes its place.
 """
 from __future__ import annotations
 
 import os
 
-from worker.keys import SHORTEST, real_key
 from worker.session import PROMPT
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy")
 INHERITED = ("PATH", "LANG", "TZ", "TERM", "HOME", "TMPDIR") + PROXIES
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MARKER = "SANDBOX_WORKER_RUN"  # every descendant carries it; strays are found by it, but it is never proof (DESIGN 12)
+SHORTEST = 8  # bytes: a shorter "secret" stands in ordinary words, too (DESIGN 6, `redact`)
+
+
+def real_key(job):
+    return job["model"] and job["model"]["key"]
+
+
+def secrets_of(job, token):
+    """Every value (bytes) that must not stand in any file."""
+    values = [token, real_key(job), job["seal_key"], *job["redact"]]
+    return [value.encode() for value in values if value and len(value) >= SHORTEST]
+
+
+def wipe_key(job):
+    """Remove a key file; overwrite a key in this process's initial environment block, which the kernel shows in
+    /proc/PID/environ for the whole life of a process whatever happens to os.environ. getenv(3) points into it."""
+    model = job["model"] or {}
+    if model.get("api_key_file") and not model["keep_key_file"]:
+        os.unlink(model["api_key_file"])
+    if model.get("api_key_env"):
+        try:
+            import ctypes
+
+            getenv = ctypes.CDLL(None).getenv
+            getenv.restype = ctypes.c_void_p
+            address = getenv(model["api_key_env"].encode())
+            ctypes.memset(address, ord("*"), len(ctypes.string_at(address)))
+        except ImportError:
+            pass  # this process is not dumpable, and exposure.py says what can be read all the same
+        del os.environ[model["api_key_env"]]
 
 
 def environment(job, additions, token):
@@ -28,7 +57,7 @@ def environment(job, additions, token):
         env[name] = ",".join(listed + [host for host in LOOPBACK if host not in listed])
     key = real_key(job)
     for name, value in env.items() if key else ():
-        if value == key or (len(key) >= SHORTEST and key in value):  # "x" as a key stands in ordinary words, too
+        if value == key or (len(key) >= SHORTEST and key in value):
             env[name] = value.replace(key, token)
     env[MARKER] = job["invocation_id"]
     return env
@@ -52,10 +81,8 @@ def home(env, user, state):
 
 def writable(path, user):
     """Whether the agent may create files in directory `path`. user: (uid, gid), or None for ours."""
-    if not os.path.isdir(path):
-        return False
-    if user is None:
-        return os.access(path, os.W_OK | os.X_OK)
+    if user is None or not os.path.isdir(path):
+        return os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)
     about = os.stat(path)
     shift = 6 if about.st_uid == user[0] else 3 if about.st_gid == user[1] else 0
     return user[0] == 0 or (about.st_mode >> shift) & 3 == 3

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 
 from transport.sandbox_transport import Transport
-from worker import cli, harnesses, keys, launch
+from worker import cli, harnesses, launch
 from worker.contract import BadInput, load, read_file
 from worker.session import PROMPT, STATE, NotUsable, Session
 from worker.supervise import fork_worker, spawn
@@ -29,11 +29,11 @@ def main(arguments):
     try:
         job, harness = read_job(arguments[0])
         token = os.urandom(16).hex()
-        session = Session(job, keys.secrets_of(job, token))
+        session = Session(job, launch.secrets_of(job, token))
     except (BadInput, NotUsable) as error:
         cli.say(str(error))
         return cli.BAD_INPUT if isinstance(error, BadInput) else cli.NO_DIRECTORY
-    keys.wipe(job)
+    launch.wipe_key(job)
     run = Run(job, harness, session, token)
     run.complaint_in, run.complaint_out = os.pipe()
     run.link = fork_worker()  # two processes from here on
@@ -122,7 +122,7 @@ def start(run):
     run.agent = spawn(run.launch["argv"], env, job["cwd"], stdin, job["user"], job["no_new_privs"])
     os.close(stdin)
     # What the guard found meanwhile (guarding.py): one line, empty when the key shows nowhere.
-    exposed = os.read(run.link.fd, 65536).partition(b"\n")[0].decode("utf-8", "replace") if keys.real_key(job) else ""
+    exposed = os.read(run.link.fd, 65536).partition(b"\n")[0].decode("utf-8", "replace") if launch.real_key(job) else ""
     if exposed:
         run.warnings.append({"code": "key_exposed", "detail": exposed})
         if job["strict_key"]:

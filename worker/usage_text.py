@@ -1,22 +1,37 @@
-"""What is said to a word that is no command: the usage, the version, or what this version lacks."""
+"""The usage of every command, and what is said to a word that is none."""
 from __future__ import annotations
+
+import os
 
 from worker.version import VERSION
 
+USAGE_LINES = {
+    "run": "run INPUT.json | run -",
+    "stop": "stop DIR",
+    "status": "status DIR [--follow] [--json]",
+    "verify": "verify OUT [--nonce N] [--manifest FILE] [--seal-key-file FILE]",
+    "show": "show OUT",
+    "verdict": "verdict OUT",
+    "schema": "schema input|launch|attempt|cleanup|observations|result",
+    "explode": "explode DIR",
+}
 LATER = ("recover", "proxy", "export", "report", "doctor")
+USAGE = 64
 
 
-def usage(commands):
-    lines = "".join("  %s\n" % line for _, line in commands.values())
+def usage():
+    lines = "".join("  %s\n" % line for line in USAGE_LINES.values())
     return "usage: sandbox-worker.pyz COMMAND ...\n%sversion %s; README.md explains each\n" % (lines, VERSION)
 
 
-def answer(word, commands):
-    """(text for stdout or None, sentence for stderr or None): what `word` asks for, or why it is none."""
-    if word in ("-h", "--help", "help"):
-        return usage(commands), None
-    if word == "--version":
-        return "sandbox-worker %s\n" % VERSION, None
+def answer(word, say):
+    """Print what `word` asks for, or say why it is no command; the exit code."""
+    texts = {"-h": usage, "--help": usage, "help": usage, "--version": lambda: "sandbox-worker %s\n" % VERSION}
+    if word in texts:
+        os.write(1, texts[word]().encode())
+        return 0
     if word in LATER:
-        return None, "this version has no command %r yet" % word
-    return None, "%s\n%s" % ("%r is no command" % word if word else "a command is missing", usage(commands).rstrip())
+        say("this version has no command %r yet" % word)
+    else:
+        say("%s\n%s" % ("%r is no command" % word if word else "a command is missing", usage().rstrip()))
+    return USAGE
