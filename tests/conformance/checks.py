@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from tests import runs
-from tests.conformance.runner import KEY, verifier
+from tests.conformance.runner import verifier
 from tests.conformance.witness import NAMES, sha256
 
 CLOCK = 0.05            # s: two processes stamp the same instant; ordering is what counts
@@ -266,9 +266,9 @@ def payloads(played):
             yield "%s: the endpoint %s, the record has %s" % (name, "sent nothing" if exchange.status is None else "sent", answer)
         if answer and done.read(*answer[0].split("/")) != exchange.body:
             yield "%s: %s is not what the endpoint sent" % (name, answer[0])
-        if exchange.headers.get("authorization") != "Bearer " + KEY:
+        if exchange.headers.get("authorization") != "Bearer " + played.key:
             yield "request %d reached the endpoint without the real key" % exchange.number
-    leaks = [name for name, data in done.everything().items() if KEY.encode() in data]
+    leaks = [name for name, data in done.everything().items() if played.key.encode() in data]
     if leaks or not done.key_removed:
         yield "the key is in %s; its file %s" % (leaks, "was removed" if done.key_removed else "is still there")
 

@@ -23,8 +23,9 @@ BARE = ["exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approva
 class Played:
     """A scenario that was played: `done` (tests/runs.py), `witness`, and what the host's commands said about it."""
 
-    def __init__(self, scenario, version, done, witness, commands):
+    def __init__(self, scenario, version, done, witness, commands, key=KEY):
         self.scenario, self.version, self.done, self.witness, self.commands = scenario, version, done, witness, commands
+        self.key = key
 
     def exchanges(self):
         """[(exchange of the witness, attempt record)]: the same bytes asked for, in order; AssertionError where one lacks."""
@@ -63,12 +64,12 @@ def document(scenario, program, url, cwd, key_file, home, path=PATH):
     return merged(base, scenario["document"])
 
 
-def play(scenario, version, program, bundle, folder, python=sys.executable, wrapper=()):
-    """Run it here; folder: a path object that does not exist yet."""
+def play(scenario, version, program, bundle, folder, python=sys.executable, wrapper=(), key=KEY):
+    """Run it here; folder: a path object that does not exist yet; wrapper: words before the worker's command."""
     work, home, key_file = folder / "work", folder / "home", folder / "openai.key"
     for path in (folder, work, home):
         path.mkdir()
-    key_file.write_text(KEY + "\n")
+    key_file.write_text(key + "\n")
     for name, text in scenario["files"].items():
         (work / name).write_text(text)
     with Endpoint(scenario["plan"]) as endpoint:
@@ -77,7 +78,8 @@ def play(scenario, version, program, bundle, folder, python=sys.executable, wrap
         done = start(bundle, folder / "run", asked, python, wrapper)
     done.key_removed = not key_file.exists()
     done.work = str(work)
-    return Played(scenario, version, done, Witness(endpoint.requests(), scenario["plan"]), host(bundle, done.directory))
+    return Played(scenario, version, done, Witness(endpoint.requests(), scenario["plan"]), host(bundle, done.directory),
+                  key)
 
 
 def start(bundle, directory, asked, python=sys.executable, wrapper=(), command="run"):

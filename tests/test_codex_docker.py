@@ -1,0 +1,281 @@
+"""Promise: the same in real containers: the real Codex in Docker with the oldest and the newest Python, as root and as a user.
+
+A container has no network but a loopback that it shares with a second one, where the scripted endpoint runs: the witness is
+out of the agent's reach. Bundle, input, key and plan go in by copy, the outcome comes out by copy. Where the agent must not
+find the key, a tool of the agent looks for it everywhere it can: in Docker, in bubblewrap, and in a user namespace of
+`unshare -r`, where it is root with all capabilities that the worker left it.
+"""
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests import pythons, real_cli, runs
+from tests.conformance import checks, runner, scenarios
+from tests.conformance.scenarios import SECOND, final, says, scenario
+from tests.conformance.witness import Witness, sha256
+from tests.endpoint import read_witness, shell
+from tests.sandboxes import bwrap, docker, roots
+from tests.test_codex_real import ALL as REAL
+
+pytestmark = [pytest.mark.real_cli, pytest.mark.engine]
+ENDPOINT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "endpoint.py")
+OLDEST, NEWEST = pythons.REQUIRED
+ROOT, USER = "0", "12345"
+STARTED = 60            # s: hang guard of the endpoint's start
+
+MAIN = ("tool_success", "tool_failure", "usage_omitted", "retry_429", "retry_500", "endless_429", "error_after_tool",
+        "stream_cut_answer", "stream_cut_first_event", "timeout_in_tool", "side_requests", "detached_child")
+FEW = ("tool_success", "timeout_in_tool")
+SCENARIOS = dict(REAL, detached_child=scenarios.BY_NAME["detached_child"])
+CASES = [(OLDEST, ROOT, name) for name in MAIN] + [(NEWEST, USER, name) for name in MAIN]
+CASES += [(OLDEST, USER, name) for name in FEW] + [(NEWEST, ROOT, name) for name in FEW]
+
+# A tool that looks for a secret (given reversed, so that it is not found in the script itself) and, to show that it can
+# find one, for the run's token, which is the agent's own.
+HUNT = '''
+import json, os, re, sys
+key, roots = sys.argv[1][::-1].encode(), sys.argv[2:]
+token, pid = None, os.getppid()
+while token is None:
+    found = re.search(rb"SANDBOX_WORKER_TOKEN=(\\w+)", open("/proc/%d/environ" % pid, "rb").read())
+    token, pid = found and found.group(1), int(open("/proc/%d/stat" % pid).read().rsplit(")", 1)[1].split()[1])
+seen = {"key": [], "token": [], "denied": [], "read": {"environ": 0, "cmdline": 0, "mem": 0, "files": 0}}
+def look(place, data, kind):
+    seen["read"][kind] += 1
+    for name, secret in (("key", key), ("token", token)):
+        if secret in data:
+            seen[name].append(place)
+def memory(pid):
+    """All readable memory of a process in pieces, each with the end of the one before."""
+    with open("/proc/%s/mem" % pid, "rb", 0) as file:
+        for line in open("/proc/%s/maps" % pid):
+            area, rights = line.split()[:2]
+            start, end = (int(part, 16) for part in area.split("-"))
+            rest = b""
+            while "r" in rights and start < end and "[v" not in line:
+                try:
+                    file.seek(start)
+                    data = file.read(min(1 << 22, end - start))
+                except (OSError, ValueError, OverflowError):
+                    break
+                if not data:
+                    break
+                yield rest + data
+                rest, start = data[-200:], start + len(data)
+for pid in [name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]:
+    for kind in ("environ", "cmdline"):
+        try:
+            look("%s of %s" % (kind, pid), open("/proc/%s/%s" % (pid, kind), "rb").read(), kind)
+        except OSError:
+            seen["denied"].append([kind, int(pid)])
+    try:
+        for piece in memory(pid):
+            look("memory of " + pid, piece, "mem")
+    except OSError:
+        seen["denied"].append(["mem", int(pid)])
+for root in roots:
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if os.path.join(folder, name) not in ("/proc", "/sys", "/dev")]
+        for name in names:
+            path = os.path.join(folder, name)
+            try:
+                if os.path.isfile(path) and os.path.getsize(path) < 50 << 20:
+                    look(path, open(path, "rb").read(), "files")
+            except OSError:
+                seen["denied"].append(["file", path])
+seen["token"] = sorted(set(place.split(" of ")[0] for place in seen["token"]))
+print("HUNT" + json.dumps(seen) + "HUNT")
+'''
+
+
+class Box:
+    """A container with Codex, beside it one for the endpoint; play() runs a scenario in them, on a port of its own."""
+
+    def __init__(self, python, version, dist):
+        self.version, self.bundle, self.ports = version, os.path.join(dist, "sandbox-worker.pyz"), iter(range(20001, 29999))
+        image = docker.image(pythons.cached(python))
+        self.sandbox = docker.Container(image)
+        self.beside = docker.Container(image, network="container:" + self.sandbox.name)
+
+    def __enter__(self):
+        self.sandbox.__enter__()
+        self.beside.__enter__()
+        self.sandbox.put(real_cli.path(self.version), "/usr/local/bin/codex")
+        self.beside.put(ENDPOINT, "/tmp/endpoint.py")
+        return self
+
+    def __exit__(self, *_):
+        self.beside.__exit__()
+        self.sandbox.__exit__()
+
+    def endpoint(self, plan, folder, port):
+        """Start it and wait until it listens."""
+        (folder / "plan.json").write_text(json.dumps(plan))
+        self.beside.put(str(folder / "plan.json"), "/tmp/plan-%d.json" % port)
+        self.beside.exec(["sh", "-c", "cd /tmp; python3 endpoint.py --port %d --plan plan-%d.json --witness witness-%d.jsonl "
+                          "--info info-%d.json >/dev/null 2>&1 & echo $! >pid-%d" % ((port,) * 5)])
+        until = time.monotonic() + STARTED
+        while self.beside.exec(["cat", "/tmp/info-%d.json" % port], check=False).returncode:
+            assert time.monotonic() < until, "the endpoint did not start"
+
+    def witness(self, plan, folder, port):
+        self.beside.exec(["sh", "-c", "kill $(cat /tmp/pid-%d)" % port])
+        self.beside.get("/tmp/witness-%d.jsonl" % port, str(folder / "witness.jsonl"))
+        return Witness(read_witness(str(folder / "witness.jsonl")), plan)
+
+    def play(self, one, user, folder, key=runner.KEY, env=None, on_stdin=False, outcome="run"):
+        """-> Played. env: variables of the worker's process; on_stdin: the input document is not copied but piped;
+        outcome: where the outcome is, when the document has its own `directory`."""
+        port, inside = next(self.ports), "/run/" + one["name"] + "-" + user
+        staged = folder / "staged"
+        for name in ("work", "home", "run"):
+            (staged / name).mkdir(parents=True)
+        for name, text in one["files"].items():
+            (staged / "work" / name).write_text(text)
+        (staged / "openai.key").write_text(key if not env and not on_stdin else "")
+        asked = runner.document(one, "/usr/local/bin/codex", "http://127.0.0.1:%d" % port, inside + "/work",
+                                inside + "/openai.key", inside + "/home")
+        if not on_stdin:
+            (staged / "run" / "input.json").write_text(json.dumps(asked))
+        shutil.copy(self.bundle, staged / "run" / "sandbox-worker.pyz")
+        self.endpoint(one["plan"], folder, port)
+        self.sandbox.put(str(staged), inside)
+        self.sandbox.exec(["chown", "-R", user, inside])
+        words = ["docker", "exec", "-i"] + [word for name in env or {} for word in ("-e", name)] + ["-u", user, self.sandbox.name]
+        words += ["python3", "-I", "-S", inside + "/run/sandbox-worker.pyz", "run"]
+        words += ["-"] if on_stdin else [inside + "/run/input.json"]
+        ran = subprocess.run(words, input=json.dumps(asked).encode() + b"\n" if on_stdin else b"", stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, timeout=runs.HANG, env=dict(os.environ, **(env or {})))
+        self.sandbox.get(inside, str(folder / "out"))
+        done = runs.Done(folder / "out" / outcome, ran.returncode, ran.stdout, ran.stderr)
+        assert done.result, "no result: %s" % done.stderr
+        runs.check(done)
+        done.key_removed, done.work = not (folder / "out" / "openai.key").exists(), str(folder / "out" / "work")
+        return runner.Played(one, self.version, done, self.witness(one["plan"], folder, port),
+                             runner.host(self.bundle, done.directory), key)
+
+
+@pytest.fixture(scope="module")
+def boxes(dist):
+    """boxes(python, version): one pair of containers for each, made when first asked for."""
+    made = {}
+
+    def get(python, version=real_cli.CODEX[0]):
+        if (python, version) not in made:
+            made[python, version] = Box(python, version, dist).__enter__()
+        return made[python, version]
+    yield get
+    for box in made.values():
+        box.__exit__()
+
+
+@pytest.fixture(scope="module")
+def played(request, boxes, tmp_path_factory):
+    """played(python, user, scenario): the selected cases run two at a time, each Python in its own container."""
+    def play(python, user, name):
+        return boxes(python).play(dict(SCENARIOS[name]), user, tmp_path_factory.mktemp("docker"))
+
+    mine = [item.callspec.params for item in request.session.items if item.module is request.module and hasattr(item, "callspec")]
+    chosen = [params["case"] for params in mine if "case" in params]
+    pools = {python: concurrent.futures.ThreadPoolExecutor(1) for python in (OLDEST, NEWEST)}
+    futures = {case: pools[case[0]].submit(play, *case) for case in dict.fromkeys(chosen)}
+    yield lambda case: futures[case].result()
+    for future in futures.values():
+        future.cancel()
+    for pool in pools.values():
+        pool.shutdown()
+
+
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_the_record_agrees_with_the_witness(played, case):
+    judged = checks.judge(played(case))
+    assert {evidence: cell["reasons"] for evidence, cell in judged.items() if cell["state"] == "not fulfilled"} == {}
+
+
+@pytest.mark.parametrize("python", [OLDEST, NEWEST])
+def test_what_was_staged_is_what_was_built(boxes, tmp_path, python):
+    box = boxes(python)
+    one = dict(SCENARIOS["tool_success"], name="staged")
+    played = box.play(one, ROOT, tmp_path)
+    with open(box.bundle, "rb") as file:
+        built = file.read()
+    inside = box.sandbox.exec(["sha256sum", "/run/staged-0/run/sandbox-worker.pyz"]).stdout.decode().split()[0]
+    assert inside == sha256(built) and played.done.read("sandbox-worker.pyz") == built
+    assert played.done.result["bundle"]["version"] and played.done.lines[-1]["files"] == played.done.result["files"]
+
+
+def test_the_newer_cli_in_a_container(boxes, tmp_path):
+    played = boxes(NEWEST, real_cli.CODEX[1]).play(dict(SCENARIOS["retry_429"]), USER, tmp_path)
+    judged = checks.judge(played)
+    assert {evidence: cell["reasons"] for evidence, cell in judged.items() if cell["state"] == "not fulfilled"} == {}
+
+
+# -- the key ------------------------------------------------------------------------------------------------------------
+
+def hunting(key, places="/"):
+    """A run in which a tool looks for this key."""
+    command = "python3 hunt.py %s %s" % (key[::-1], places)
+    return scenario("hunt", "", [says(shell(command)), final(usage=SECOND)], [None, None], tools=["completed"],
+                    files={"hunt.py": HUNT}, document={"prompt": "Look around."})
+
+
+def hunted(played):
+    """What the tool reported is taken from what the model was told."""
+    told = str(played.witness.model[-1].request["input"])
+    report = json.loads(told.split("HUNT")[1].replace("\\\\", "\\").replace('\\"', '"'))
+    assert report["key"] == [], "the agent found the key: %s" % report["key"]
+    assert {"environ", "memory"} <= set(report["token"]), "the search does not find what is there: %s" % report
+    launch = played.done.document("launch.json")
+    for pid in (launch["pid"], launch["guard_pid"]):
+        assert ["mem", pid] in report["denied"] and ["environ", pid] in report["denied"], (pid, report["denied"])
+    assert {one.headers["authorization"] for one in played.witness.model} == {"Bearer " + played.key}
+    assert played.done.outcome["kind"] == "completed" and "key_exposed" not in played.done.warnings()
+    assert not [name for name, data in played.done.everything().items() if played.key.encode() in data]
+
+
+@pytest.mark.parametrize("python,user,source", [
+    (OLDEST, ROOT, "file"), (NEWEST, USER, "file"), (NEWEST, ROOT, "environment"), (OLDEST, USER, "environment"),
+    (OLDEST, ROOT, "stdin")])
+def test_no_process_of_the_agent_can_read_the_key(boxes, tmp_path, python, user, source):
+    key = "sk-" + secrets.token_hex(20)
+    one, env = hunting(key), None
+    one["name"] = "hunt-" + source
+    if source == "environment":
+        env = {"MY_KEY": key}
+        one["document"]["model"] = {"api_key_file": None, "api_key_env": "MY_KEY"}
+    if source == "stdin":
+        one["document"]["model"] = {"api_key_file": None, "api_key": key}
+        one["document"]["directory"] = "/run/hunt-stdin-%s/run/out" % user
+    stdin = source == "stdin"
+    hunted(boxes(python).play(one, user, tmp_path, key, env, on_stdin=stdin, outcome="run/out" if stdin else "run"))
+
+
+@pytest.mark.parametrize("python", [OLDEST, NEWEST])
+def test_the_key_in_bubblewrap(dist, tmp_path, python):
+    if bwrap.why_not():
+        pytest.fail(bwrap.why_not())
+    root = roots.make(pythons.cached(python))
+    binds = [(str(tmp_path), str(tmp_path))]
+    options = ["--ro-bind", os.path.dirname(os.path.realpath(real_cli.path())), "/tmp/codex"]
+    wrapper = bwrap.command(root, [], binds=binds, network=True, options=options)
+    in_namespace(dist, tmp_path, wrapper, "/tmp/codex/codex", "python3", "/")
+
+
+def test_the_key_under_unshare(dist, tmp_path):
+    """Root in a user namespace: the agent has every capability there that is not in the bounding set any more."""
+    in_namespace(dist, tmp_path, ["unshare", "-r", "--"], real_cli.path(), sys.executable, str(tmp_path))
+
+
+def in_namespace(dist, tmp_path, wrapper, program, python, places):
+    key = "sk-" + secrets.token_hex(20)
+    hunted(runner.play(hunting(key, places), real_cli.CODEX[0], program, os.path.join(dist, "sandbox-worker.pyz"),
+                       tmp_path / "here", python=python, wrapper=wrapper, key=key))
