@@ -85,7 +85,7 @@ def resolve(words, path, cwd, which):
     interpreted = len(words) > 1 and os.path.basename(words[0]) in harnesses.INTERPRETERS
     script = os.path.join(cwd, words[1]) if interpreted else which(words[0], path, cwd)
     program, rest = (words[0], words[1:]) if interpreted or not script else (script, words[1:])
-    if not script or not (interpreted or is_script(script)):
+    if not script or not (interpreted or may_be_wrapper(script)):
         return program, rest, []
     from worker.harnesses import codex_program
 
@@ -93,11 +93,11 @@ def resolve(words, path, cwd, which):
     return (native, words[2:] if interpreted else rest, [note]) if native else (program, rest, [note] if note else [])
 
 
-def is_script(path):
-    """Not an ELF file: perhaps the npm wrapper, perhaps somebody's own."""
+def may_be_wrapper(path):
+    """Cheap, and only a hint: a file, link or shell shim of the npm package, not the native program or somebody's script."""
     try:
         with open(path, "rb") as file:
-            return file.read(4) != b"\x7fELF"
+            return b"@openai/codex" in file.read(4096) or os.path.basename(os.path.realpath(path)) == "codex.js"
     except OSError:
         return False
 
