@@ -225,6 +225,9 @@ class Attempt:
         if finished:
             reader.finish(self.clean)
             self._copy_reader()
+        if status < 300 and reader.error is None and self.error is None and (
+                not finished or self.request.dialect is None or reader.complete or reader.not_decoded):
+            return None
         delay = asked_delay(self.pairs, reader.retry_delay, self.engine.now())[0]
         kind = classify(status, reader.error, record["response_headers"].get("content-type"), reader.excerpt, delay)
         if status >= 400 or reader.error is not None:
@@ -233,8 +236,6 @@ class Attempt:
             return self.error.failure
         if status >= 300:
             return "unexpected_response"
-        if not finished or self.request.dialect is None or reader.complete or reader.not_decoded:
-            return None
         if reader.is_stream:
             self.stream_failed = True
             self.error = UpstreamFailed("body", "no_terminal", "the stream ended without its terminal event",

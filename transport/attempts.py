@@ -156,10 +156,11 @@ class Summary:
 def _sum(total, usage):
     """Sums per name; a name that no attempt knows stays null."""
     total = dict(total) if total else dict.fromkeys(USAGE)
-    for name in USAGE:
-        value = usage.get(name)
-        if isinstance(value, int):
+    for name, value in usage.items():
+        if value and name in total:
             total[name] = (total[name] or 0) + value
+        elif value == 0 and total.get(name, 0) is None:
+            total[name] = 0
     return total
 
 
