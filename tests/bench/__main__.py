@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import time
 
 from tests.bench import evidence, processes, proxies, table
-from tests.bench.machine import Machine, description
+from tests.bench.machine import Hung, Machine, description
 
 GROUPS = dict(processes.GROUPS, **proxies.GROUPS, **evidence.GROUPS)
 
@@ -33,7 +34,10 @@ def main(argv=None):
     with Machine(args.quick) as machine:
         for name in args.only:
             began = time.monotonic()
-            found = GROUPS[name](machine)
+            try:
+                found = GROUPS[name](machine)
+            except (Hung, OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
+                found = [table.absent(name, "all of it", "failed: %s: %s" % (type(error).__name__, str(error)[:200]))]
             if isinstance(found, tuple):
                 found, grid = found
             rows += found

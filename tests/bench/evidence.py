@@ -87,7 +87,7 @@ def capture(machine):
 
 
 def floods(machine, group):
-    long_line, flood = (50, 200) if machine.quick else (200, 2048)
+    long_line, flood = (50, 100) if machine.quick else (200, 2048)
     idle = machine.run(command=[machine.tool, "sleep", "300"])["peak_kb"] / 1024
     rows = []
     for name, megabytes, line in (("one line of %d MB" % long_line, long_line, 0), ("a flood of %d MB" % flood, flood, 600)):

@@ -64,7 +64,10 @@ def wait_for(path, seconds=HANG):
 def pin(pid, cores):
     """All threads of a process; threads to come inherit from their maker."""
     for task in os.listdir("/proc/%d/task" % pid):
-        os.sched_setaffinity(int(task), cores)
+        try:
+            os.sched_setaffinity(int(task), cores)
+        except ProcessLookupError:
+            continue                                # a thread that has just ended
 
 
 def status(pid, field):

@@ -38,7 +38,7 @@ def start(machine):
     machine.ca = machine.path("ca.pem")       # where an ordinary uid can read it
     shutil.copy(CA, machine.ca)
     os.chmod(machine.ca, 0o644)
-    rounds, group = (7 if machine.quick else 25), "start to the agent's first instruction"
+    rounds, group = (5 if machine.quick else 21), "start to the agent's first instruction"
     places = [("root" if machine.is_root else "this uid", 0, machine.python)]
     ordinary = machine.ordinary_python()
     if ordinary:
@@ -76,7 +76,7 @@ def ended(machine, kind, count, by):
 
 
 def end(machine):
-    rounds, group = (5 if machine.quick else 15), "agent's exit to receipt and result"
+    rounds, group = (3 if machine.quick else 15), "agent's exit to receipt and result"
     shapes = [("detached", 0), ("detached", 500), ("chain", 100), ("at-once", 0)]
     cases = {(by, kind, count): lambda b=by, k=kind, n=count: ended(machine, k, n, b)
              for by in ("worker", "reaper") for kind, count in shapes}

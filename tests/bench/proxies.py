@@ -31,7 +31,7 @@ def load(machine, *words):
 
 def measure(machine, proxy, what):
     """One measurement; {} where this proxy cannot do it."""
-    seconds, megabytes = (0.15, 20) if machine.quick else (0.4, 50)
+    seconds, megabytes = (0.1, 10) if machine.quick else (0.4, 50)
     if what == "latency":
         found = load(machine, "rate", proxy.port, proxy.path, proxy.token, 1, seconds, 16384, 2000)
     elif what in ("c1", "c8", "c64"):
