@@ -12,6 +12,7 @@ import sys
 TABLE = {
     "codex": ("worker.harnesses.codex", ("codex", "codex.js")),
     "claude_code": ("worker.harnesses.claude_code", ("claude", "claude.exe", "cli-wrapper.cjs")),
+    "qwen": ("worker.harnesses.qwen", ("qwen", "cli-entry.js")),
     "generic": ("worker.harnesses.generic", ()),
 }
 INTERPRETERS = ("node", "nodejs", "bun")

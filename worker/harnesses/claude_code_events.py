@@ -51,9 +51,9 @@ class Live:
             return
         self.events += 1
         kind = event.get("type")
-        handler = HANDLERS.get(kind) if isinstance(kind, str) else None
-        if handler:
-            handler(self, event)
+        name = HANDLERS.get(kind) if isinstance(kind, str) else None
+        if name:
+            getattr(self, name)(event)
 
     def on_system(self, event):
         kind = event.get("subtype")
@@ -109,7 +109,7 @@ class Live:
             keep(self.errors, self.message or "")
 
 
-HANDLERS = {"system": Live.on_system, "assistant": Live.on_assistant, "user": Live.on_user, "result": Live.on_result}
+HANDLERS = {"system": "on_system", "assistant": "on_assistant", "user": "on_user", "result": "on_result"}
 
 
 def blocks(message):

@@ -21,6 +21,7 @@ from worker.harnesses.codex_rollout import bare_invocation
 from worker.harnesses.tool_calls import ToolCalls
 from worker.keep import temporary
 from worker.observations import Records, join, read_attempts
+from worker.outcome import OUTPUT_LIMIT_FINISH, REFUSAL_FINISH
 
 IN_MEMORY = 1 << 20
 LARGEST_DOCUMENT = 256 << 20  # of a transcript that is one JSON document
@@ -275,6 +276,30 @@ def version_on_wire(wire, pattern):
         if found:
             return found.group(1)
     return None
+
+
+def by_response(run, owners, root, alone):
+    """thread_of(attempt) for a CLI whose requests name no thread: by the response ids that its transcript names.
+
+    owners: {response id: thread}; root: the root's thread; alone: there are no sub-agents, so every main request is the root's."""
+    requests = {}
+    for attempt in read_attempts(run["dirfd"]) if run.get("dirfd") is not None else ():
+        if attempt.get("response_id") in owners:
+            requests[str(attempt.get("request"))] = owners[attempt["response_id"]]
+
+    def thread_of(attempt):
+        return requests.get(str(attempt.get("request")), root if alone and attempt.get("main") else None)
+
+    return thread_of
+
+
+def deny_success(run):
+    """A CLI that takes a refusal or a cut at the output limit for success is contradicted by the wire's last answer."""
+    last = ((run.get("wire") or {}).get("main") or {}).get("last") or {}
+    if run["live"].terminal == "success" and last.get("finish") in OUTPUT_LIMIT_FINISH + REFUSAL_FINISH:
+        run["live"].terminal = "failure"
+        run["live"].message = "The model's last answer ended with %s, which the CLI took for success." % last["finish"]
+        run["live"].final_message = None
 
 
 def header(attempt, name):
