@@ -22,7 +22,7 @@ from tests import pythons, real_cli, runs
 from tests.conformance import checks, runner, scenarios
 from tests.conformance.scenarios import SECOND, final, says, scenario
 from tests.conformance.witness import Witness, sha256
-from tests.endpoint import read_witness, shell
+from tests.endpoint import function_call, read_witness
 from tests.sandboxes import bwrap, docker, roots
 from tests.test_codex_real import ALL as REAL
 
@@ -210,7 +210,9 @@ def test_what_was_staged_is_what_was_built(boxes, tmp_path, python):
         built = file.read()
     inside = box.sandbox.exec(["sha256sum", "/run/staged-0/run/sandbox-worker.pyz"]).stdout.decode().split()[0]
     assert inside == sha256(built) and played.done.read("sandbox-worker.pyz") == built
-    assert played.done.result["bundle"]["version"] and played.done.lines[-1]["files"] == played.done.result["files"]
+    done, said = played.done, played.done.lines[-1]["files"]            # the manifest on the command's own stdout
+    assert said.pop("result.json") == sha256(done.read("result.json")) and set(said) == set(done.result["files"])
+    assert {name: sha256(done.read(*name.split("/"))) for name in said} == said
 
 
 def test_the_newer_cli_in_a_container(boxes, tmp_path):
@@ -223,14 +225,15 @@ def test_the_newer_cli_in_a_container(boxes, tmp_path):
 
 def hunting(key, places="/"):
     """A run in which a tool looks for this key."""
-    command = "python3 hunt.py %s %s" % (key[::-1], places)
-    return scenario("hunt", "", [says(shell(command)), final(usage=SECOND)], [None, None], tools=["completed"],
+    call = {"cmd": "python3 hunt.py %s %s" % (key[::-1], places), "yield_time_ms": 30000}        # waits for a slow machine
+    return scenario("hunt", "", [says(function_call("exec_command", call)), final(usage=SECOND)], [None, None], tools=["completed"],
                     files={"hunt.py": HUNT}, document={"prompt": "Look around."})
 
 
 def hunted(played):
     """What the tool reported is taken from what the model was told."""
     told = str(played.witness.model[-1].request["input"])
+    assert "HUNT" in told, "the tool told nothing: %s" % told[-1500:]
     report = json.loads(told.split("HUNT")[1].replace("\\\\", "\\").replace('\\"', '"'))
     assert report["key"] == [], "the agent found the key: %s" % report["key"]
     assert {"environ", "memory"} <= set(report["token"]), "the search does not find what is there: %s" % report
@@ -276,6 +279,7 @@ def test_the_key_under_unshare(dist, tmp_path):
 
 
 def in_namespace(dist, tmp_path, wrapper, program, python, places):
-    key = "sk-" + secrets.token_hex(20)
-    hunted(runner.play(hunting(key, places), real_cli.CODEX[0], program, os.path.join(dist, "sandbox-worker.pyz"),
-                       tmp_path / "here", python=python, wrapper=wrapper, key=key))
+    key, bundle = "sk-" + secrets.token_hex(20), str(tmp_path / "sandbox-worker.pyz")
+    shutil.copy(os.path.join(dist, "sandbox-worker.pyz"), bundle)
+    hunted(runner.play(hunting(key, places), real_cli.CODEX[0], program, bundle, tmp_path / "here", python=python,
+                       wrapper=wrapper, key=key))
