@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -148,3 +149,74 @@ def test_the_end_of_stdin_stops_a_run_that_watches_it(bundle, tmp_path):
     process.stdin = None
     done = runs.finish(process, directory)
     assert done.outcome["kind"] == "terminated" and done.result["cleanup_confirmed"]
+
+
+VERSIONS = [("tool 1.2.3", "1.2.3", "completed"), ("tool 1.2.30", "1.2.3", "launch_failed"), ("", "1.2.3", "launch_failed")]
+
+
+@pytest.mark.parametrize("said,expected,kind", VERSIONS)
+def test_expect_insists_on_a_version(bundle, tmp_path, said, expected, kind):
+    tool = tmp_path / "tool"
+    tool.write_text("#!/bin/sh\nif [ \"$1\" = --version ]; then echo '%s'; else touch %s/ran; fi\n" % (said, tmp_path))
+    tool.chmod(0o755)
+    done = runs.run(bundle, tmp_path, command=[str(tool)], expect=expected)
+    assert done.outcome["kind"] == kind and os.path.exists(tmp_path / "ran") is (kind == "completed")
+    assert kind == "completed" or "expect" in done.outcome["message"]
+
+
+def test_a_key_that_others_show_is_reported_and_refused_with_strict_key(bundle, tmp_path):
+    key = "sk-visible-in-another-process"
+    with subprocess.Popen(["sleep", "600"], env=dict(os.environ, MODEL_KEY=key)) as other:
+        try:
+            for strict, kind in ((False, "completed"), (True, "launch_failed")):
+                folder = tmp_path / str(strict)
+                folder.mkdir()
+                (folder / "key").write_text(key)
+                model = {"base_url": "http://127.0.0.1:9/v1", "api_key_file": str(folder / "key")}
+                done = runs.run(bundle, folder, command=agents.shell("true"), strict_key=strict, model=model)
+                assert "environ of process %d" % other.pid in str(done.result["warnings"])
+                assert done.warnings() == ["key_exposed"] and (done.outcome["kind"] == kind or kind == "completed")
+                assert not (folder / "key").exists()
+        finally:
+            other.kill()
+
+
+@pytest.mark.parametrize("how", ["file", "environment", "stdin"])
+def test_the_real_key_is_nowhere_that_the_agent_can_read(bundle, tmp_path, how):
+    key = "sk-the-real-key-%s" % how
+    look = """
+import glob
+def read(path):
+    try:
+        with open(path, "rb") as file: return file.read(1 << 20)
+    except OSError: return b""
+parts = ["sk-the", "real-key", HOW]
+key = "-".join(parts).encode()
+places = glob.glob("/proc/[0-9]*/environ") + glob.glob("/proc/[0-9]*/cmdline") + glob.glob(RUN + "/**", recursive=True)
+status, _ = ask()
+say(found=[p for p in places if "/%d/" % os.getpid() not in p and key in read(p)], own=key.decode() in str(os.environ), status=status)
+""".replace("HOW", repr(how)).replace("RUN", repr(str(tmp_path / "run")))
+    with Endpoint([ANSWER]) as endpoint:
+        model = {"base_url": endpoint.url + "/v1"}
+        document = {"directory": str(tmp_path / "run"), "command": agents.python(look), "timeout": 60, "model": model}
+        environ, text = dict(os.environ), None
+        (tmp_path / "run").mkdir()
+        if how == "file":
+            (tmp_path / "key").write_text(key)
+            model["api_key_file"] = str(tmp_path / "key")
+        elif how == "environment":
+            environ["MODEL_KEY"] = key
+            model["api_key_env"] = "MODEL_KEY"
+        else:
+            model["api_key"] = key
+        if how == "stdin":
+            text, words = json.dumps(document).encode() + b"\n", ["run", "-"]
+        else:
+            (tmp_path / "run" / "input.json").write_text(json.dumps(document))
+            words = ["run", str(tmp_path / "run" / "input.json")]
+        ended = subprocess.run([sys.executable, "-I", "-S", bundle, *words], input=text, env=environ, capture_output=True)
+        sent = dict(endpoint.requests()[0]["headers"])
+    done = runs.Done(tmp_path / "run", ended.returncode, ended.stdout, ended.stderr)
+    assert done.events == [{"found": [], "own": False, "status": 200}] and done.warnings() == []
+    assert sent["Authorization"] == "Bearer " + key
+    assert all(key.encode() not in content for content in done.everything().values())

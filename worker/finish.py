@@ -21,6 +21,7 @@ from worker.control import Control
 from worker.gaps import gap
 from worker.launch import MARKER
 from worker.resources import Resources, disk_is_full
+from worker.sandbox_facts import facts
 from worker.seal import seal
 from worker.tree import clean_up
 from worker.watch import Ending, drain, watch
@@ -96,7 +97,7 @@ def facts_of(run, ending, receipt, wire, live, capture, resources):
         "capture_gaps": [gap(found["code"], found["detail"], None, found["file"], found["offset"], found["count"])
                          for found in capture.gaps],
         "launch_error": result.launch_error(run), "main_status": run.agent.status, "worker_error": None,
-        "output_seen": capture.seen, "ended_at": run.session.clock.now()}
+        "sandbox": facts(), "output_seen": capture.seen, "ended_at": run.session.clock.now()}
 
 
 def conclude(run, facts, collect=None):

@@ -118,6 +118,10 @@ def start(run):
     if launch.writable(os.path.dirname(os.__file__), job["user"]):
         for name in NEEDED_LATER:
             __import__(name)
+    if job["expect"]:
+        from worker import expect
+
+        run.launch_error = expect.unmet(run, env)
     stdin = launch.open_stdin(session, run.launch["stdin"])
     run.agent = spawn(run.launch["argv"], env, job["cwd"], stdin, job["user"], job["no_new_privs"])
     os.close(stdin)
@@ -127,7 +131,8 @@ def start(run):
         run.warnings.append({"code": "key_exposed", "detail": exposed})
         if job["strict_key"]:
             run.launch_error = {"kind": "key_exposed", "message": "strict_key: the key can be read in " + exposed}
-            return run.agent.abort()
+    if run.launch_error:
+        return run.agent.abort()
     if run.transport:
         run.transport.start()
     run.launch_error = run.agent.go()
