@@ -42,7 +42,7 @@ def start(machine):
     places = [("root" if machine.is_root else "this uid", 0, machine.python)]
     ordinary = machine.ordinary_python()
     if ordinary:
-        places.append(("ordinary uid", ORDINARY, ordinary))
+        places.append(("ordinary uid" + ("" if ordinary == machine.python else ", " + ordinary), ORDINARY, ordinary))
     cases, rows = {}, []
     for place, uid, python in places:
         cases[place, "pass"] = lambda u=uid, p=python: machine.timed([p, "-I", "-S", "-c", "pass"], u)["ms"]

@@ -241,10 +241,20 @@ int main(int argc, char **argv)
         : sprintf(request, "POST %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"
                   "User-Agent: load\r\nAccept: */*\r\nContent-Length: %zu\r\n\r\n", argv[3], port, argv[4], body);
     if (!plain) {
-        int start = sprintf(request + head, "{\"model\":\"m\",\"bench\":\"%s\",\"stream\":%s,\"input\":\"", rated ? "json" : argv[5],
-                            rated ? "false" : "true");
-        memset(request + head + start, 'q', body - start - 2);
-        memcpy(request + head + body - 2, "\"}", 2);
+        static const char item[] = "{\"type\":\"message\",\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"";
+        char *at = request + head, *end = at + body;
+        at += sprintf(at, "{\"model\":\"m\",\"bench\":\"%s\",\"stream\":%s,\"input\":[", rated ? "json" : argv[5],
+                      rated ? "false" : "true");
+        for (size_t left; (left = end - at); ) {       /* a conversation: items of 400 bytes, the last one takes what is left */
+            int last = left < 1000;
+            size_t size = last ? left : 400;
+            const char *tail = last ? "\"}]}]}" : "\"}]},";
+            memset(at, 'q', size);
+            memcpy(at, item, sizeof item - 1);
+            memcpy(at + sizeof item + 20, "\\n\\\"", 4);
+            memcpy(at + size - strlen(tail), tail, strlen(tail));
+            at += size;
+        }
     }
     request_size = head + (plain ? 0 : body);
     if (rated && argc > 8)
