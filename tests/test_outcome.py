@@ -281,3 +281,21 @@ def test_a_kill_behind_a_shell_is_marked_as_probable():
 )
 def test_missing_facts_never_raise(missing):
     assert outcome.classify(missing)["kind"] in outcome.KINDS
+
+
+WARNED = [
+    ("recovered (D02, D15)", {"wire": wire(good(), recovered=1)}, ["recovered_errors"]),
+    ("a failed side request", {"wire": wire(good(), aux_failed=2)}, ["recovered_errors"]),
+    ("exit 1 after success", {"main_status": 1}, ["nonzero_exit"]),
+    ("nothing to show", {"final_message": None}, ["empty_output"]),
+    ("it lingered", {"ending": {"lingered": True}}, ["lingered"]),
+    ("nothing", {}, []),
+]
+
+
+@pytest.mark.parametrize("row", WARNED, ids=[row[0] for row in WARNED])
+def test_warnings_beside_a_success(row):
+    given = facts(**dict({"live": SUCCESS, "main_status": 0, "final_message": "42"}, **row[1]))
+    decided = outcome.classify(given)
+    assert decided["kind"] == "completed"
+    assert [one["code"] for one in outcome.warnings(given, decided)] == row[2]

@@ -250,6 +250,28 @@ def evidence(facts, kind, source, record):
     return {"source": source, "return_code": facts.get("main_status"), "terminal": terminal(facts)}
 
 
+# What a reader should know beside the outcome, and what it never changes.  (code, predicate of facts and kind, detail)
+WARNINGS = (
+    (
+        "recovered_errors",
+        lambda f, kind: part(f, "wire", "recovered") or part(f, "wire", "aux_failed"),
+        lambda f: recovered(f["wire"]),
+    ),
+    ("nonzero_exit", lambda f, kind: kind == "completed" and f.get("main_status") != 0, lambda f: str(f.get("main_status"))),
+    ("empty_output", lambda f, kind: kind == "completed" and not f.get("final_message"), lambda f: "no final message"),
+    ("lingered", lambda f, kind: part(f, "ending", "lingered"), lambda f: "it was done and did not exit"),
+)
+
+
+def recovered(wire):
+    return "%d main requests recovered, %d side requests failed" % (wire.get("recovered") or 0, wire.get("aux_failed") or 0)
+
+
+def warnings(facts, outcome):
+    """[{"code", "detail"}] for a run of which `classify(facts)` said `outcome`; facts["final_message"] is looked at, too."""
+    return [{"code": code, "detail": detail(facts)} for code, holds, detail in WARNINGS if holds(facts, outcome["kind"])]
+
+
 # -- words ----------------------------------------------------------------------------------------------------------------
 
 SENTENCES = {
