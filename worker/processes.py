@@ -16,6 +16,34 @@ ARGV_BYTES = 4096
 SWEEP = 4096
 
 
+def _proc_is_ours():
+    """Not where a pid namespace was made without a /proc of its own (`unshare -pf`): its numbers are other processes'."""
+    try:
+        return os.readlink("/proc/self") == str(os.getpid())
+    except OSError:
+        return False
+
+
+PROC_IS_OURS = _proc_is_ours()
+
+
+def pids():
+    """All processes that /proc shows."""
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()] if PROC_IS_OURS else []
+    except OSError:
+        return []
+
+
+def is_child(pid):
+    """The kernel's own word, dead children that are not reaped included."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
 def read(path, size=65536):
     """The beginning of a /proc file, or b"" where there is none (any more)."""
     try:
@@ -32,7 +60,9 @@ def read(path, size=65536):
 
 def children_by_file():
     """Children of every thread of ours (an orphan goes to any thread that lives)."""
-    found = []
+    found: list = []
+    if not PROC_IS_OURS:
+        return found
     try:
         for task in os.listdir("/proc/self/task"):
             with open("/proc/self/task/%s/children" % task, "rb", 0) as file:
@@ -45,11 +75,7 @@ def children_by_file():
 def children_by_scan():
     """Everything whose parent we are. A child that lives through the scan is in it: it stays until we reap it."""
     me = os.getpid()
-    try:
-        names = os.listdir("/proc")
-    except OSError:
-        return []
-    return [int(name) for name in names if name.isdigit() and parent(int(name)) == me]
+    return [pid for pid in pids() if parent(pid) == me]
 
 
 def children_by_sweep(start=2):
@@ -58,18 +84,15 @@ def children_by_sweep(start=2):
     limit = int(text) if text.strip().isdigit() else PID_LIMIT
     for first, last in ((max(2, start), limit), (2, max(2, start))):
         for pid in range(first, last):
-            try:
-                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                if pid % SWEEP == 0:
-                    yield 0  # a moment for the caller to look at the clock
-            else:
+            if is_child(pid):
                 yield pid
+            elif pid % SWEEP == 0:
+                yield 0  # a moment for the caller to look at the clock
 
 
 def stat(pid):
     """The first fields of /proc/PID/stat after the name, from `state` (proc(5) field 3) to `starttime` (22); [] when gone."""
-    text = read("/proc/%d/stat" % pid, 512)
+    text = read("/proc/%d/stat" % pid, 512) if PROC_IS_OURS else b""
     fields = text[text.rfind(b")") + 2:].split(b" ", 20)
     return fields if len(fields) > 19 else []
 
@@ -87,7 +110,7 @@ def start_ticks(pid):
 
 def describe(pid, now):
     """{"pid", "argv" (list of text, null when unknown), "age_s", "state"}; now: `uptime()`, or None for argv alone."""
-    words = read("/proc/%d/cmdline" % pid, ARGV_BYTES)
+    words = read("/proc/%d/cmdline" % pid, ARGV_BYTES) if PROC_IS_OURS else b""
     fields = stat(pid) if now is not None else []
     age = now - int(fields[19]) / TICKS if fields else -1.0  # gVisor may count from elsewhere
     return {
@@ -115,11 +138,7 @@ def descends_from(pid, ancestor):
 def marked(marker):
     """Processes that have `marker` (bytes, NAME=value) in their first environment; only those that we may read."""
     me = os.getpid()
-    try:
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return []
-    return [pid for pid in pids if pid != me and has_marker(pid, marker)]
+    return [pid for pid in pids() if pid != me and has_marker(pid, marker)]
 
 
 def has_marker(pid, marker):

@@ -217,6 +217,8 @@ def _close_all_but(keep):
 def raise_oom_score(pid):
     """Best effort. The file is root's until exec has made the process dumpable: root does it before, others after."""
     try:
+        if os.readlink("/proc/self") != str(os.getpid()):  # another pid namespace's /proc: `pid` is a stranger there
+            return
         fd = os.open("/proc/%s/oom_score_adj" % pid, os.O_RDWR | os.O_CLOEXEC)
         if int(os.read(fd, 16)) < OOM_SCORE_ADJ:
             os.pwrite(fd, b"%d" % OOM_SCORE_ADJ, 0)

@@ -61,7 +61,7 @@ class Hunt:
         self.poller.register(wakeup.fd, select.POLLIN)
         self.killed: list = []
         self.count = self.level = self.dead = 0  # killed; rounds so far; reaped since the last look
-        self.now = 0.0
+        self.now, self.blind = 0.0, False
         self.proof, self.error = "echild", None
         self.sent: set = set()  # killed, not yet reaped
 
@@ -70,6 +70,7 @@ class Hunt:
         sources = (lambda: [processes.children_by_file()], lambda: [processes.children_by_scan()], self.swept)
         source = 0
         while self.reap():
+            self.blind = source == 2
             if self.dead < len(self.sent):  # who dies leaves us children; look again when half of a level is gone
                 if not self.wait():
                     return False
@@ -77,7 +78,7 @@ class Hunt:
             fresh, self.dead, self.now = False, 0, processes.uptime()
             for pids in sources[source]():
                 fresh = self.kill([pid for pid in pids if pid not in self.sent and pid != self.spare]) or fresh
-            self.level += 1
+            self.level += fresh
             if fresh:
                 source = 0
             elif self.sent:
@@ -121,7 +122,9 @@ class Hunt:
         return False
 
     def kill(self, pids):
-        """Write down, then kill: nothing of them can be read afterwards. True when there was anybody."""
+        """Write down, then kill: nothing of them can be read afterwards. True when there was anybody.
+        The kernel is asked about each: whatever else /proc may say, a stranger is never signalled."""
+        pids = [pid for pid in pids if processes.is_child(pid)]
         if self.level >= RUSH:
             self.strike(pids)
         for pid in pids:
@@ -153,7 +156,7 @@ class Hunt:
                 return "new_process_group"
         except OSError:  # gone, or a zombie in gVisor
             return None
-        return "none" if self.level else "reparented"
+        return None if self.blind else "none" if self.level else "reparented"
 
     def swept(self):
         """Without /proc. Each one's death is waited for at once, so that its children are met on the same way up."""

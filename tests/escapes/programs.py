@@ -214,6 +214,16 @@ def other_thread():
     await_ready(1)
 
 
+@program(1)
+def until_the_limit():
+    """Fills what the pids limit leaves; nobody can fork any more, the worker neither."""
+    try:
+        for _ in range(200):
+            child(lambda: (os.setsid(), hold()))
+    except OSError:
+        pass
+
+
 if __name__ == "__main__":
     PROGRAMS[sys.argv[1]][0]()
     os.write(1, b'{"type":"done"}\n')
