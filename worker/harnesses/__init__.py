@@ -13,6 +13,7 @@ TABLE = {
     "codex": ("worker.harnesses.codex", ("codex", "codex.js")),
     "claude_code": ("worker.harnesses.claude_code", ("claude", "claude.exe", "cli-wrapper.cjs")),
     "qwen": ("worker.harnesses.qwen", ("qwen", "cli-entry.js")),
+    "mini": ("worker.harnesses.mini", ("mini", "mini-swe-agent")),
     "generic": ("worker.harnesses.generic", ()),
 }
 INTERPRETERS = ("node", "nodejs", "bun")

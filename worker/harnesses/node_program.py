@@ -16,7 +16,7 @@ from worker import harnesses
 def resolve(given, path, cwd, which, entry, real=None):
     """(node, script, the caller's arguments, notes) of the words `given`; script None where they name no such file.
 
-    entry: the base name of the npm bin entry's file; real: that of the CLI's own file beside it, where the entry is a launcher."""
+    entry: base name of the file of the npm bin entry; real: that of the CLI itself beside it, where the entry is a launcher."""
     interpreted = len(given) > 1 and os.path.basename(given[0]) in harnesses.INTERPRETERS
     found = os.path.join(cwd, given[1]) if interpreted else which(given[0], path, cwd)
     rest = given[2:] if interpreted else given[1:]

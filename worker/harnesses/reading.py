@@ -281,7 +281,7 @@ def version_on_wire(wire, pattern):
 def by_response(run, owners, root, alone):
     """thread_of(attempt) for a CLI whose requests name no thread: by the response ids that its transcript names.
 
-    owners: {response id: thread}; root: the root's thread; alone: there are no sub-agents, so every main request is the root's."""
+    owners: {response id: thread}; root: the root's thread; alone: without sub-agents every main request is the root's."""
     requests = {}
     for attempt in read_attempts(run["dirfd"]) if run.get("dirfd") is not None else ():
         if attempt.get("response_id") in owners:
