@@ -179,7 +179,8 @@ def test_a_changed_byte_names_its_file(name, bundle, files):
     content = files[name]
     at = data.index(content) + len(content) // 2
     save(bundle, data[:at] + bytes([data[at] ^ 1]) + data[at + 1:])
-    assert_one_sentence(run(bundle, "--version"), 65, name)
+    # A damaged list of the files may name a file that does not exist; damage it is all the same.
+    assert_one_sentence(run(bundle, "--version"), 65, "damaged" if name == "MANIFEST" else name)
 
 
 def test_a_missing_foreign_or_older_module_is_named(bundle, files):

@@ -58,10 +58,12 @@ class Session:
     def _claim(self):
         self.before = set(os.listdir(self.fd))  # the host's own files, such as input.json
         found = sorted(self.before.intersection(WRITES))
-        if CLAIM in found and self._claimed_by() == "stop":
-            raise NotUsable("%s: was stopped before it started" % self.path)
         if found:
-            raise NotUsable("%s: is not fresh, it has %s" % (self.path, ", ".join(found)))
+            from worker.control import claimed_by
+
+            stopped = claimed_by(self.fd) == "stop"
+            reason = "was stopped before it started" if stopped else "is not fresh, it has " + ", ".join(found)
+            raise NotUsable("%s: %s" % (self.path, reason))
         # Lock, listen, claim, in this order: a `stop` that loses the claim finds somebody listening. The lock is
         # one open file, shared by guard and worker: it is free when both are gone.
         self.lock = os.open(LOCK, NEW, 0o600, dir_fd=self.fd)
@@ -74,12 +76,6 @@ class Session:
         self.write_new(RESERVE, bytes(RESERVED_BYTES))
         # Opened now, so that no agent can plant something under these names.
         self.live = {name: os.open(name, NEW, 0o600, dir_fd=self.fd) for name in (EVENTS, STDERR)}
-
-    def _claimed_by(self):
-        try:
-            return os.readlink(CLAIM, dir_fd=self.fd)
-        except OSError:  # something else has the name
-            return None
 
     def write_new(self, name, data):
         fd, view = os.open(name, NEW, 0o600, dir_fd=self.fd), memoryview(data)

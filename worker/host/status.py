@@ -113,6 +113,8 @@ def _last(pair: "Any") -> "str | None":
 def line(look: "dict[str, Any]") -> str:
     """One progress line of at most 80 columns' worth of words."""
     head = look["state"] if look["state"] != "ended" else "ended: %s (%s)" % (look["action"], look["kind"])
+    if look["elapsed_s"] is None:
+        return head
     return plain("%s  %ss (%ss left)  %d requests, %d retries, %gs waited  %d in %d out  %s" % (
         head, look["elapsed_s"], look["remaining_s"], look["requests"], look["retries"], look["wait_s"],
         look["input_tokens"], look["output_tokens"], look["last"] or ""), 140)
