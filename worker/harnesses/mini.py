@@ -90,7 +90,8 @@ def settings(job, trajectory):
     """The configuration, merged over what stands before it on the command line."""
     name = (job["model"] or {}).get("name")
     seconds = int(job["timeout"]) + 60
-    own = {"agent": {"cost_limit": 0, "output_path": trajectory}, "model": {"model_kwargs": {"max_retries": 0, "timeout": seconds}}}
+    own = {"agent": {"cost_limit": 0, "output_path": trajectory}}
+    own["model"] = {"model_kwargs": {"max_retries": 0, "timeout": seconds}}
     if name:  # litellm takes the first word for the provider and removes it
         own["model"]["model_name"] = "openai/" + name
     if job["prompt"] is not None:

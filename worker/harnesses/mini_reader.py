@@ -60,7 +60,7 @@ def collect(run):
     live = run["live"]
     if trajectory.exit_status in LIMITS:
         live.limit = "turn_limit"
-    owners = {response: agent.thread for response in agent.responses}
+    owners = frozenset(agent.responses)
     version = text_of(trajectory.info.get("mini_version"))
     warnings = list(live.warnings)
     if version and version not in mini.TESTED:
