@@ -8,6 +8,9 @@ from worker.version import VERSION
 USAGE_LINES = {
     "run": "run INPUT.json | run -",
     "stop": "stop DIR",
+    "proxy": "proxy --upstream URL --dir DIR [--api A] [--key-file F | --key-env V] [--hold H] [--bodies B] [--auth A]"
+             " [--max-attempts N] [--max-wait S] [--budget S] [--requests N] [--total-tokens N] [--ca-file F]"
+             " [--first-byte-timeout S] [--idle-timeout S] [--socket PATH] [--watch-stdin]",
     "status": "status DIR [--follow] [--json]",
     "verify": "verify OUT [--nonce N] [--manifest FILE] [--seal-key-file FILE]",
     "show": "show OUT",
@@ -15,7 +18,7 @@ USAGE_LINES = {
     "schema": "schema input|launch|attempt|cleanup|observations|result",
     "explode": "explode DIR",
 }
-LATER = ("recover", "proxy", "export", "report", "doctor")
+LATER = ("recover", "export", "report", "doctor")
 USAGE = 64
 
 
