@@ -111,7 +111,9 @@ def conclude(run, facts, collect=None):
     session.files.update(evidence["native_files"])
     evidence["gaps"] += facts["capture_gaps"] + manifest.gaps(session, tampered)
     result.choose_usage(evidence, facts)
-    decided = outcome.classify(result.outcome_facts(run, evidence, facts))
+    known = result.outcome_facts(run, evidence, facts)
+    decided = outcome.classify(known)
+    evidence["warnings"] = run.warnings + evidence["warnings"] + outcome.warnings(known, decided)
     disposition = policy.dispose(decided, facts["receipt"]["cleanup_confirmed"], bool(tampered), job["policy"],
                                  job["run_attempt"], job["run_max_attempts"])
     facts["started_at"] = run.started_at

@@ -87,7 +87,7 @@ def document(run: "Run", evidence: "dict[str, Any]", facts: "dict[str, Any]", de
         labels=run.job["labels"], run_attempt=run.job["run_attempt"], run_max_attempts=run.job["run_max_attempts"],
         harness={"name": run.harness.NAME, "version": evidence.get("version"), "tested": list(run.harness.TESTED)},
         final_message=evidence.get("final_message") if decided["status"] == "completed" else None,
-        usage=evidence["usage"], counts=counts(evidence, facts), warnings=run.warnings + evidence.get("warnings", []),
+        usage=evidence["usage"], counts=counts(evidence, facts), warnings=evidence["warnings"],
         gaps=len(evidence["gaps"]), sandbox=facts.get("sandbox"), agent_home=run.launch.get("home"),
         resources=facts.get("resources"), outcome=decided, disposition=disposition,
         files=dict(sorted(run.session.files.items())), exports=evidence.get("exports"))
