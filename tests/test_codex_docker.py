@@ -8,13 +8,14 @@ find the key, a tool of the agent looks for it everywhere it can: in Docker, in 
 from __future__ import annotations
 
 import concurrent.futures
+import io
 import json
 import os
 import secrets
 import shutil
 import subprocess
 import sys
-import time
+import tarfile
 
 import pytest
 
@@ -30,7 +31,6 @@ pytestmark = [pytest.mark.real_cli, pytest.mark.engine]
 ENDPOINT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "endpoint.py")
 OLDEST, NEWEST = pythons.REQUIRED
 ROOT, USER = "0", "12345"
-STARTED = 60            # s: hang guard of the endpoint's start
 
 MAIN = ("tool_success", "tool_failure", "usage_omitted", "retry_429", "retry_500", "endless_429", "error_after_tool",
         "stream_cut_answer", "stream_cut_first_event", "timeout_in_tool", "side_requests", "detached_child")
@@ -117,20 +117,27 @@ class Box:
         self.beside.__exit__()
         self.sandbox.__exit__()
 
-    def endpoint(self, plan, folder, port):
-        """Start it and wait until it listens."""
-        (folder / "plan.json").write_text(json.dumps(plan))
-        self.beside.put(str(folder / "plan.json"), "/tmp/plan-%d.json" % port)
-        self.beside.exec(["sh", "-c", "cd /tmp; python3 endpoint.py --port %d --plan plan-%d.json --witness witness-%d.jsonl "
-                          "--info info-%d.json >/dev/null 2>&1 & echo $! >pid-%d" % ((port,) * 5)])
-        until = time.monotonic() + STARTED
-        while self.beside.exec(["cat", "/tmp/info-%d.json" % port], check=False).returncode:
-            assert time.monotonic() < until, "the endpoint did not start"
+    def endpoint(self, plan, port):
+        """Start it; its first line on the pipe says that it listens."""
+        start = ("cd /tmp; cat >plan-{0}.json; mkfifo pipe-{0}; (python3 endpoint.py --port {0} --plan plan-{0}.json "
+                 "--witness witness-{0}.jsonl >pipe-{0} 2>&1 & echo $! >pid-{0}); head -n 1 pipe-{0}")
+        told = self.beside.exec(["sh", "-c", start.format(port)], input=json.dumps(plan).encode()).stdout
+        assert json.loads(told)["port"] == port, told
 
     def witness(self, plan, folder, port):
-        self.beside.exec(["sh", "-c", "kill $(cat /tmp/pid-%d)" % port])
-        self.beside.get("/tmp/witness-%d.jsonl" % port, str(folder / "witness.jsonl"))
+        stop = "kill $(cat /tmp/pid-{0}); cat /tmp/witness-{0}.jsonl".format(port)
+        (folder / "witness.jsonl").write_bytes(self.beside.exec(["sh", "-c", stop]).stdout)
         return Witness(read_witness(str(folder / "witness.jsonl")), plan)
+
+    def put(self, source, name, user):
+        """Copy a folder to /run/NAME, owned by the user."""
+        def owned(entry):
+            entry.uid = entry.gid = int(user)
+            return entry
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as tar:
+            tar.add(str(source), name, filter=owned)
+        docker.docker("cp", "-", self.sandbox.name + ":/run", input=packed.getvalue())
 
     def play(self, one, user, folder, key=runner.KEY, env=None, on_stdin=False, outcome="run"):
         """-> Played. env: variables of the worker's process; on_stdin: the input document is not copied but piped;
@@ -147,9 +154,8 @@ class Box:
         if not on_stdin:
             (staged / "run" / "input.json").write_text(json.dumps(asked))
         shutil.copy(self.bundle, staged / "run" / "sandbox-worker.pyz")
-        self.endpoint(one["plan"], folder, port)
-        self.sandbox.put(str(staged), inside)
-        self.sandbox.exec(["chown", "-R", user, inside])
+        self.endpoint(one["plan"], port)
+        self.put(staged, os.path.basename(inside), user)
         words = ["docker", "exec", "-i"] + [word for name in env or {} for word in ("-e", name)] + ["-u", user, self.sandbox.name]
         words += ["python3", "-I", "-S", inside + "/run/sandbox-worker.pyz", "run"]
         words += ["-"] if on_stdin else [inside + "/run/input.json"]
@@ -184,8 +190,8 @@ def played(request, boxes, tmp_path_factory):
     def play(python, user, name):
         return boxes(python).play(dict(SCENARIOS[name]), user, tmp_path_factory.mktemp("docker"))
 
-    mine = [item.callspec.params for item in request.session.items if item.module is request.module and hasattr(item, "callspec")]
-    chosen = [params["case"] for params in mine if "case" in params]
+    mine = [item for item in request.session.items if item.module is request.module and hasattr(item, "callspec")]
+    chosen = [item.callspec.params["case"] for item in mine if "case" in item.callspec.params]
     pools = {python: concurrent.futures.ThreadPoolExecutor(1) for python in (OLDEST, NEWEST)}
     futures = {case: pools[case[0]].submit(play, *case) for case in dict.fromkeys(chosen)}
     yield lambda case: futures[case].result()
@@ -226,8 +232,8 @@ def test_the_newer_cli_in_a_container(boxes, tmp_path):
 def hunting(key, places="/"):
     """A run in which a tool looks for this key."""
     call = {"cmd": "python3 hunt.py %s %s" % (key[::-1], places), "yield_time_ms": 30000}        # waits for a slow machine
-    return scenario("hunt", "", [says(function_call("exec_command", call)), final(usage=SECOND)], [None, None], tools=["completed"],
-                    files={"hunt.py": HUNT}, document={"prompt": "Look around."})
+    return scenario("hunt", "", [says(function_call("exec_command", call)), final(usage=SECOND)], [None, None],
+                    tools=["completed"], files={"hunt.py": HUNT}, document={"prompt": "Look around."})
 
 
 def hunted(played):

@@ -59,7 +59,8 @@ def side(part, answer, path=""):
 HERE = [
     scenario("endless_429", "429 for ever, until the attempts are used up",
              {"default": error(429, "Slow down.", {"Retry-After": "0.1"}, **LIMITED)}, ["rate_limited"] * 3,
-             decisions=["retried", "retried", "gave_up"], outcome=LIMIT, exit=1, message=None, usage="unknown", transcript="none"),
+             decisions=["retried", "retried", "gave_up"], outcome=LIMIT, exit=1, message=None, usage="unknown",
+             transcript="none"),
     scenario("wait_beyond_the_deadline", "a Retry-After that outlasts the run: given up at once, a failure of the provider",
              [says(shell("echo one")), error(429, "Slow down.", {"Retry-After": "90"}, **LIMITED)], [None, "rate_limited"],
              decisions=["forwarded", "gave_up"], tools=["completed"], outcome=LIMIT, exit=1, message=None),
@@ -87,8 +88,8 @@ HERE = [
              [None, None], tools=["completed"], files={"side.py": SIDE}),
     scenario("overrides_at_several_levels", "the caller's own settings at several levels hold, and so do the worker's",
              [says(shell("echo one")), final(usage=SECOND)], [None, None], tools=["completed"],
-             document={"command": ["codex", "-c", 'developer_instructions="Mind the gap."', "-c", "model_providers.x.name=x", "exec", "-c",
-                                   'model="another-model"', "--skip-git-repo-check", "-s", "danger-full-access", "-"],
+             document={"command": ["codex", "-c", 'developer_instructions="Mind the gap."', "-c", "model_providers.x.name=x",
+                                   "exec", "-c", 'model="another-model"', "--skip-git-repo-check", "-s", "danger-full-access", "-"],
                        "model": {"name": None}}),
 ]
 SHARED = ("tool_success", "tool_failure", "usage_omitted", "retry_429", "retry_500", "error_after_tool", "stream_cut_answer",
@@ -106,7 +107,8 @@ def played(request, dist, tmp_path_factory):
         return runner.play(one, version, real_cli.path(version), os.path.join(dist, "sandbox-worker.pyz"),
                            tmp_path_factory.mktemp("real") / "run")
 
-    wanted = [item.callspec.params for item in request.session.items if item.module is request.module and hasattr(item, "callspec")]
+    mine = [item for item in request.session.items if item.module is request.module and hasattr(item, "callspec")]
+    wanted = [item.callspec.params for item in mine]
     pool = concurrent.futures.ThreadPoolExecutor(2)
     keys = dict.fromkeys((params["version"], params.get("name")) for params in wanted if params.get("name") in ALL)
     futures = {key: pool.submit(play, *key) for key in keys}
@@ -207,7 +209,7 @@ def test_nobody_else_is_called(dist, tmp_path, version):
     """An ambient proxy that refuses would see every other host; the tool's own call shows that it does."""
     fetch = "python3 -c 'import urllib.request as u; u.urlopen(\"http://example.test/tool\")' 2>/dev/null; env | grep -ci _proxy="
     with Endpoint([]) as ambient:
-        proxy = {name: ambient.url for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")}
+        proxy = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), ambient.url)
         one = scenario("nobody_else", "", [says(shell(fetch)), final(usage=SECOND)], [None, None], tools=["completed"],
                        document={"env": proxy})
         played = runner.play(one, version, real_cli.path(version), os.path.join(dist, "sandbox-worker.pyz"), tmp_path / "run")
@@ -241,7 +243,8 @@ def test_the_short_form_of_the_reference_runs_unchanged(dist, tmp_path):
     seen = endpoint.requests()
     assert (done.code, done.outcome["kind"]) == (0, "completed") and done.result["harness"]["name"] == "codex"
     assert set(done.result) >= {"return_code", "timed_out", "cleanup_confirmed", "error", "hostname", "pid"}
-    assert [{key.lower(): value for key, value in each["headers"]}.get("authorization") for each in seen] == ["Bearer " + runner.KEY] * 2
+    keys = [value for each in seen for name, value in each["headers"] if name.lower() == "authorization"]
+    assert keys == ["Bearer " + runner.KEY] * 2
     assert runner.KEY not in seen[1]["body"]
     leaks = [name for name, data in done.everything().items() if runner.KEY.encode() in data]
     assert leaks == ["input.json"]                     # the host's own file; the worker did not write it

@@ -17,7 +17,8 @@ from tests.endpoint import Endpoint, message
 
 KEY = "sk-fake-codex-0123456789abcdef"
 THREAD = "01a00000-0000-7000-8000-000000000001"
-RULES = '''
+FAKE = '''#!%(python)s -S
+import http.client, json, os, sys
 SUBCOMMANDS = (("exec", "e"), ("resume", "review", "fork"))
 VALUES = ("-m", "-s", "-C", "-i", "-p", "--model", "--sandbox", "--cd", "--color", "-o")
 
@@ -36,10 +37,7 @@ def effective(words):
             levels.append({})
         index += 1
     return next((level for level in reversed(levels) if level), {})
-'''
-FAKE = '''#!%(python)s -S
-import http.client, json, os, sys
-%(rules)s
+
 found = effective(sys.argv[1:])
 seen = {"argv": sys.argv, "env": dict(os.environ), "stdin": sys.stdin.read(), "effective": found, "answers": []}
 def say(**event):
@@ -52,20 +50,22 @@ host = setting("base_url").split("/")[2]
 for token in (os.environ[setting("env_key")], "wrong"):
     connection = http.client.HTTPConnection(host)
     connection.request("POST", "/v1/responses", json.dumps({"model": "m", "input": "x", "stream": True}), {
-        "Authorization": "Bearer " + token, "Content-Type": "application/json", "session-id": %(thread)r, "thread-id": %(thread)r})
+        "Authorization": "Bearer " + token, "Content-Type": "application/json",
+        "session-id": %(thread)r, "thread-id": %(thread)r})
     answer = connection.getresponse()
     seen["answers"].append([answer.status, answer.read().decode()])
 with open("seen.json", "w") as file:
     json.dump(seen, file)
 if seen["answers"][0][0] == 200:
     say(type="item.completed", item={"id": "item_0", "type": "agent_message", "text": "Done."})
-    say(type="turn.completed", usage={"input_tokens": 10, "cached_input_tokens": 2, "output_tokens": 3, "reasoning_output_tokens": 1})
+    say(type="turn.completed", usage={
+        "input_tokens": 10, "cached_input_tokens": 2, "output_tokens": 3, "reasoning_output_tokens": 1})
 else:
     say(type="turn.failed", error={"message": "no"})
     sys.exit(1)
 '''
-exec(RULES)                             # effective(), here and in the script
-SLOW_DOWN = {"status": 429, "headers": {"Retry-After": "0.05"}, "json": {"error": {"type": "rate_limit_error", "message": "slow"}}}
+SLOW_DOWN = {"status": 429, "headers": {"Retry-After": "0.05"},
+             "json": {"error": {"type": "rate_limit_error", "message": "slow"}}}
 ANSWER = {"responses": {"items": [message("Done.")], "usage": [10, 2, 3, 1]}}
 
 
@@ -74,7 +74,7 @@ def launch(bundle, tmp_path):
     """launch(plan, **document) -> (Done, what the script saw, the endpoint's requests)."""
     (tmp_path / "bin").mkdir()
     script = tmp_path / "bin" / "codex"
-    script.write_text(FAKE % {"python": sys.executable, "rules": RULES, "thread": THREAD})
+    script.write_text(FAKE % {"python": sys.executable, "thread": THREAD})
     script.chmod(0o755)
 
     def go(plan, url_field="model", **document):
@@ -140,7 +140,6 @@ def test_the_command_that_is_built(launch):
     port = done.document("launch.json")["port"]
     assert seen["argv"][1] == "exec" and seen["argv"][-1] == "-" and "--json" in seen["argv"]
     assert seen["stdin"] == "Fix it.\nPlease: \u00e4" and "Fix it" not in json.dumps(seen["argv"])
-    assert seen["effective"] == effective(seen["argv"][1:])
     ours = {key: json.loads(value) for key, value in seen["effective"].items()}
     provider = "model_providers.sandbox_worker."
     assert ours["model_provider"] == "sandbox_worker" and ours["model"] == "m"
@@ -161,7 +160,8 @@ COMMANDS = {
                      {"a": "1", "b": "2", "c": "3"}),
     "end of options": (["exec", "-c", "a=1", "--", "exec -c model_provider=evil"], {"a": "1"}),
     "prompt looks like ours": (["exec", "-c", "a=1", "--", "-c", "model_provider=evil"], {"a": "1"}),
-    "own provider": (["exec", "-c", 'model_provider="other"', "-c", 'model_providers.other.base_url="http://evil.test"', "-"], {}),
+    "own provider": (["exec", "-c", 'model_provider="other"', "-c", 'model_providers.other.base_url="http://evil.test"', "-"],
+                     {}),
     "own quiet settings": (["exec", "-c", "features.plugins=true", "-"], {"features.plugins": "true"}),
 }
 

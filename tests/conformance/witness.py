@@ -122,7 +122,8 @@ class Witness:
         self.all = []
         for line in lines:
             entry = dealt.for_request(line) or endpoint.UNPLANNED
-            assert bool((line["answer"] or {}).get("unplanned")) == (entry is endpoint.UNPLANNED), "the plan was dealt differently"
+            unplanned = bool((line["answer"] or {}).get("unplanned"))
+            assert unplanned == (entry is endpoint.UNPLANNED), "the plan was dealt in another order"
             assert entry is not endpoint.UNPLANNED, "request %d was not planned: %s" % (line["request"], line["body"][-500:])
             self.all.append(Exchanged(line, entry["steps"]))
         self.model = [one for one in self.all if one.thread]              # the CLI's own conversation
