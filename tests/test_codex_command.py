@@ -70,17 +70,17 @@ GIVEN = {
     "resume": (["exec", "--json", "resume", "--last", "-"], ["exec", "--json", "resume", "--last", "-"], []),
     "shallow settings are lifted (exec)": (
         ["-c", "a=1", "--enable", "f", "exec", "--json", "-"],
-        ["exec", "--json", "-", "-c", "a=1", "--enable", "f"],
+        ["exec", "-c", "a=1", "--enable", "f", "--json", "-"],
         [],
     ),
     "shallow settings are lifted (resume)": (
         ["exec", "-c", "a=1", "--json", "resume", "-c", "b=2", "ID", "--", "-"],
-        ["exec", "--json", "resume", "-c", "b=2", "ID", "-c", "a=1"],
+        ["exec", "--json", "resume", "-c", "a=1", "-c", "b=2", "ID"],
         ["--", "-"],
     ),
     "joined forms": (
         ["-ca=1", "--config=b=2", "--disable=g", "exec", "--json", "-"],
-        ["exec", "--json", "-", "-ca=1", "--config=b=2", "--disable=g"],
+        ["exec", "-ca=1", "--config=b=2", "--disable=g", "--json", "-"],
         [],
     ),
     "deep settings stay": (["exec", "-c", "a=1", "--json", "-"], ["exec", "-c", "a=1", "--json", "-"], []),

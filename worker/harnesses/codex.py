@@ -1,16 +1,12 @@
-"""OpenAI Codex CLI (`codex exec`): the command, tested with 0.144.4 and 0.171.0.
+"""OpenAI Codex CLI (`codex exec`): the command. What is particular about it, measured with 0.144.4 and 0.171.0:
 
-Launch path (budget 200 lines).  What is particular about this CLI, each measured with the real binaries:
-  - It is pointed at the proxy by `-c` overrides only.  A `-c` on a subcommand discards every `-c` of the levels above it, so
-    ours stand behind the last word before `--`, and the caller's shallower ones are lifted there, in their order.
-  - Its own retries are off (both layers), for the proxy owns them; 0.171.0 also retries a refused connection for ever unless
-    features.unbounded_connection_retries is false (0.144.4 does not know the key and does not mind).
-  - Its stream idle timer becomes the run's timeout: the proxy may hold an answer for as long as the run lasts.
-  - Plugins, analytics and the update check would call other hosts.
-  - The npm wrapper of 0.144.4 exits 0 when the CLI dies by SIGTERM, so the native program is launched.
-  - SIGINT makes it write its last records; SIGTERM loses them.
+- It is pointed at the proxy by `-c` overrides only, which must stand at the right level (codex_arguments.py).
+- Its own retries are off, for the proxy owns them; 0.171.0 retries a refused connection for ever unless `BOUNDED` is set.
+- Its stream idle timer becomes the run's timeout: the proxy may hold an answer for as long as the run lasts.
+- Plugins, analytics and the update check would call other hosts.
+- The npm wrapper of 0.144.4 exits 0 when the CLI dies by SIGTERM, so the native program is launched (codex_program.py).
+- SIGINT makes it write its last records; SIGTERM loses them.
 """
-
 from __future__ import annotations
 
 import json
@@ -35,14 +31,6 @@ EXIT_ZERO_IS_SUCCESS = False
 TOKEN_VARIABLE = "SANDBOX_WORKER_TOKEN"
 PROVIDER = "model_providers.sandbox_worker."
 
-# Options that take the next word (`codex exec --help`, `codex --help`, both versions).
-VALUE_OPTIONS = frozenset(
-    "-c --config --enable --disable -i --image -m --model --local-provider -p --profile -s --sandbox -C --cd --add-dir "
-    "--output-schema --color -o --output-last-message --remote --remote-auth-token-env --thread-source "
-    "--cyber-access-program -a --ask-for-approval".split()
-)
-CONFIG_OPTIONS = ("-c", "--config", "--enable", "--disable")
-SUBCOMMANDS = (("exec", "e"), ("resume", "review", "fork"))
 BOUNDED = "features.unbounded_connection_retries"
 # Settings that keep the CLI silent toward other hosts, and the token out of the tools' environment.
 QUIET = (
@@ -58,7 +46,7 @@ def prepare(job, base_url, token, state_dir, which=harnesses.which):
     refuses to start without it); raises OSError where it cannot."""
     given, env = list(job["command"] or ()), job["env"]
     program, words, notes = resolve(given or ["codex"], env.get("PATH") or os.environ.get("PATH"), job["cwd"], which)
-    argv = [program] + (arguments(words, overrides(job, base_url)) if given else built(job, base_url))
+    argv = [program] + (with_overrides(words, overrides(job, base_url)) if given else built(job, base_url))
     home = os.path.join(job["cwd"], env.get("CODEX_HOME") or os.path.join(state_dir, "codex"))
     os.makedirs(home, 0o700, exist_ok=True)
     additions = {} if env.get("CODEX_HOME") else {"CODEX_HOME": home}
@@ -108,41 +96,10 @@ def built(job, base_url):
     return own + flags(overrides(job, base_url) or QUIET) + ["-"]
 
 
-def arguments(words, ours):
-    """The caller's words with our overrides at the deepest level.  A key of QUIET that the caller set stays the caller's."""
-    end, deepest, settings = survey(words)
-    moved = {index for start, stop in settings if start < deepest for index in range(start, stop)}
-    kept = [word for index, word in enumerate(words[:end]) if index not in moved]
-    theirs = {setting_key(words[start:stop]) for start, stop in settings}
-    added = [(key, value) for key, value in ours if (key, value) not in QUIET or key not in theirs]
-    if "--strict-config" in kept:  # 0.144.4 takes it seriously
-        added = [(key, value) for key, value in added if key != BOUNDED]
-    if deepest >= 0 and "--json" not in kept and "--experimental-json" not in kept:
-        kept.append("--json")
-    return kept + [words[index] for index in sorted(moved)] + flags(added) + words[end:]
+def with_overrides(words, ours):
+    from worker.harnesses import codex_arguments
 
-
-def survey(words):
-    """(index of `--` or the end, index of the deepest subcommand or -1, [start, stop) of every configuration option)."""
-    index, level, deepest, settings = 0, 0, -1, []
-    while index < len(words) and words[index] != "--":
-        word, start = words[index], index
-        index += 2 if word in VALUE_OPTIONS else 1
-        if word in CONFIG_OPTIONS or word.startswith(("--config=", "--enable=", "--disable=", "-c")):
-            settings.append((start, min(index, len(words))))
-        elif not word.startswith("-") and level < len(SUBCOMMANDS):
-            known = word in SUBCOMMANDS[level]
-            deepest, level = (start, level + 1) if known else (deepest, len(SUBCOMMANDS))
-    return min(index, len(words)), deepest, settings
-
-
-def setting_key(option):
-    """The key that `-c key=value`, `-ckey=value`, `--config=key=value`, `--enable NAME` sets."""
-    text = " ".join(option)
-    for prefix, section in (("--config", ""), ("-c", ""), ("--enable", "features."), ("--disable", "features.")):
-        if text.startswith(prefix):
-            return section + text[len(prefix) :].lstrip("= ").split("=", 1)[0].strip()
-    return ""
+    return codex_arguments.arguments(words, ours, QUIET, BOUNDED)
 
 
 def flags(settings):
