@@ -61,6 +61,7 @@ GAPS = {
     "transcript_superseded": "the CLI took records back that it had written; what they said is not in the conversation",
     "harness_message": "a message in the user's name that the CLI itself made",
     "transcript_unreadable": "a transcript is in a format that this Python cannot read; it was copied only",
+    "transcript_superseded": "the CLI took records of its transcript back; they are kept in the conversation",
     "gaps_truncated": "more gaps than can be kept",
 }
 MOST = 5000

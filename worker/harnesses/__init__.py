@@ -14,6 +14,7 @@ TABLE = {
     "claude_code": ("worker.harnesses.claude_code", ("claude", "claude.exe", "cli-wrapper.cjs")),
     "qwen": ("worker.harnesses.qwen", ("qwen", "cli-entry.js")),
     "mini": ("worker.harnesses.mini", ("mini", "mini-swe-agent")),
+    "gemini": ("worker.harnesses.gemini", ("gemini", "gemini.js")),
     "generic": ("worker.harnesses.generic", ()),
 }
 INTERPRETERS = ("node", "nodejs", "bun")
