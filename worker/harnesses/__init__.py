@@ -12,9 +12,13 @@ import sys
 TABLE = {
     "codex": ("worker.harnesses.codex", ("codex", "codex.js")),
     "claude_code": ("worker.harnesses.claude_code", ("claude", "claude.exe", "cli-wrapper.cjs")),
+    "gemini": ("worker.harnesses.gemini", ("gemini", "gemini.js")),
     "qwen": ("worker.harnesses.qwen", ("qwen", "cli-entry.js")),
     "mini": ("worker.harnesses.mini", ("mini", "mini-swe-agent")),
-    "gemini": ("worker.harnesses.gemini", ("gemini", "gemini.js")),
+    "opencode": ("worker.harnesses.opencode", ("opencode", "opencode.exe")),
+    "kilocode": ("worker.harnesses.kilocode", ("kilo", "kilocode")),
+    "pi": ("worker.harnesses.pi", ("pi", "pi-coding-agent")),
+    "hermes": ("worker.harnesses.hermes", ("hermes", "hermes-agent")),
     "generic": ("worker.harnesses.generic", ()),
 }
 INTERPRETERS = ("node", "nodejs", "bun")

@@ -2,8 +2,9 @@
 
 After a kill the main file may be 4096 bytes and everything stands in `-wal` (OpenCode, Hermes), so both are copied, never through
 a symlink, and opening the copy replays the log.  `-shm` is an index that SQLite makes anew.  The copy that stays in native/ is
-one plain file, secrets blanked.  What an agent could plant in a database runs nowhere: only plain tables are read (no views), the
-schema is not trusted, queries are bounded (progress handler), and values are taken as what they are, never as code.
+one plain file, secrets blanked.  What an agent could plant in a database does nothing: only plain tables are read (no views),
+nothing is written, no function beyond SQLite's own exists (Kilocode's indexes need json_extract, so trusted_schema stays on),
+queries are bounded by a progress handler, and values are taken as what they are.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ LARGEST_VALUE = 64 << 20
 MOST_STEPS = 20000  # calls of the progress handler, each after STEP instructions of SQLite's machine
 STEP = 100000
 CHECK = (
-    "PRAGMA cell_size_check=ON", "PRAGMA trusted_schema=OFF", "PRAGMA mmap_size=0", "PRAGMA temp_store=MEMORY",
-    "PRAGMA journal_mode=DELETE", "PRAGMA query_only=ON",
+    "PRAGMA cell_size_check=ON", "PRAGMA mmap_size=0", "PRAGMA temp_store=MEMORY", "PRAGMA journal_mode=DELETE",
+    "PRAGMA query_only=ON",
 )  # fmt: skip
 
 
