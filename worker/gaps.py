@@ -58,10 +58,9 @@ GAPS = {
     "foreign_files": "files that the worker did not write lie in the session directory; they are not in the manifest",
     "event_times_unavailable": "the CLI's output was read when it had ended, so its events have no times of their own",
     "model_attempts_untold": "the CLI made model requests that its events and answers do not tell of",
-    "transcript_superseded": "the CLI took records back that it had written; what they said is not in the conversation",
+    "transcript_superseded": "the CLI took records of its transcript back; they are kept in the conversation",
     "harness_message": "a message in the user's name that the CLI itself made",
     "transcript_unreadable": "a transcript is in a format that this Python cannot read; it was copied only",
-    "transcript_superseded": "the CLI took records of its transcript back; they are kept in the conversation",
     "gaps_truncated": "more gaps than can be kept",
 }
 MOST = 5000
