@@ -26,7 +26,8 @@ print(json.dumps({
     "ignored": int(status["SigIgn"], 16) & ~(1 << 12 | 1 << 24), "blocked": int(status["SigBlk"], 16),
     "leader": os.getsid(0) == os.getpid() == os.getpgid(0), "stdin": os.read(0, 100).decode(),
     "oom": int(open("/proc/self/oom_score_adj").read()), "bounding": int(status["CapBnd"], 16),
-    "permitted": int(status["CapPrm"], 16), "no_new_privs": status["NoNewPrivs"], "uid": os.getuid(), "groups": os.getgroups(),
+    "permitted": int(status["CapPrm"], 16), "no_new_privs": status["NoNewPrivs"],
+    "uid": os.getuid(), "groups": os.getgroups(),
     "environ": limits("environ"), "mem": limits("mem"), "maps": limits("maps"), "cwd": os.getcwd(),
     "tty": os.path.exists("/dev/tty") and os.access("/dev/tty", os.R_OK) and tty(),
     "reopened": [open("/dev/stdout", "w").close(), open("/dev/stderr", "w").close()]}))
@@ -82,8 +83,9 @@ def test_another_user(bundle, tmp_path):
 def test_prompts_of_any_size(bundle, tmp_path, size):
     text = ("0123456789abcdef" * (size // 16 + 1))[:size]
     (tmp_path / "prompt").write_text(text)
-    code = "import hashlib,json,sys; d=sys.stdin.buffer.read(); print(json.dumps([len(d)]) and json.dumps({'n':len(d)}))"
-    done = runs.run(bundle, tmp_path, command=[sys.executable, "-I", "-S", "-c", code], cwd="/", prompt_file=str(tmp_path / "prompt"))
+    code = "import json,sys; print(json.dumps({'n': len(sys.stdin.buffer.read())}))"
+    done = runs.run(bundle, tmp_path, command=[sys.executable, "-I", "-S", "-c", code], cwd="/",
+                    prompt_file=str(tmp_path / "prompt"))
     assert done.events == [{"n": size}]
 
 
@@ -98,7 +100,8 @@ def test_started_without_standard_descriptors(bundle, tmp_path, closed):
 
 def elf(machine=62, interpreter=None):
     """The head of a 64-bit program with at most one program header."""
-    head = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 2, machine, 1, 0x400000, 64, 0, 0, 64, 56, 1, 64, 0, 0)
+    head = b"\x7fELF\x02\x01\x01" + bytes(9)
+    head += struct.pack("<HHIQQQIHHHHHH", 2, machine, 1, 0x400000, 64, 0, 0, 64, 56, 1, 64, 0, 0)
     name = (interpreter or "").encode() + b"\0"
     kind = 3 if interpreter else 1
     return head + struct.pack("<IIQQQQQQ", kind, 4, 120, 0x400078, 0x400078, len(name), len(name), 1) + name + bytes(4096)

@@ -2,7 +2,7 @@
 
 Who connects to a control socket and sends "stop" is heard, unless it is another user or descends from the agent
 (SO_PEERCRED and the parents in /proc; without /proc the session tells). The answer is one line, {"wait_s": seconds};
-then the connection stays open and its end says nothing: the proof that the run is over is the lock.
+then the connection stays open until the worker ends.
 
 `stop` never signals anybody. It claims the directory if nobody has; else asks, and waits in the kernel for run.lock,
 which guard and worker hold together. What an agent can forge in the directory can make it wait or fail, no more.
@@ -86,7 +86,8 @@ class Control:
         return not related
 
     def close(self):
-        for sock in list(self.listening.values()) + list(self.connections.values()):
+        """Listen no more. Connections stay open: who asked learns by their end that this process is gone."""
+        for sock in self.listening.values():
             sock.close()
 
 
@@ -118,11 +119,10 @@ def stop(directory, write_outcome, say):
         return 66
     try:
         fenced = claim(dirfd)
-        if claimed_by(dirfd) != STOP_TEXT and _result(dirfd) is None:
-            _ask(dirfd)
+        heard = _result(dirfd) is None and _ask(dirfd)  # whatever the claim says: the agent may have taken it away
         lock = _take_lock(dirfd)
         try:
-            if _result(dirfd) is None and (fenced or claimed_by(dirfd) == STOP_TEXT):
+            if _result(dirfd) is None and not heard and (fenced or claimed_by(dirfd) == STOP_TEXT):
                 write_outcome(dirfd)  # under the lock: of two `stop`s one writes
         finally:
             os.close(lock)
@@ -145,26 +145,38 @@ def _result(dirfd):
 
 
 def _ask(dirfd):
-    """Connect, ask, and set the alarm for the worker's own estimate. Silence: nobody listens (any more), the lock tells."""
+    """True when a worker heard it, and is gone now; False when nobody listens (any more)."""
     signal.signal(signal.SIGALRM, _late)
     signal.setitimer(signal.ITIMER_REAL, 3 * MARGIN)
     here = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    for address in (abstract_name(dirfd), SOCKET):
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.settimeout(MARGIN)
-        try:
-            os.fchdir(dirfd)
-            sock.connect(address)
-            sock.sendall(b"stop\n")
-            told = sock.recv(256)
-        except OSError:
-            told = b""
-        finally:
-            os.fchdir(here)
-            sock.close()
+    try:
+        return any(_ask_at(address, dirfd, here) for address in (abstract_name(dirfd), SOCKET))
+    finally:
+        os.close(here)
+
+
+def _ask_at(address, dirfd, here):
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        os.fchdir(dirfd)
+        sock.connect(address)
+        os.fchdir(here)
+        sock.sendall(b"stop\n")
+        told = sock.recv(256)
         if told:
             signal.setitimer(signal.ITIMER_REAL, json.loads(told.decode())["wait_s"] + MARGIN)
-            return
+        while told and sock.recv(256):  # the worker closes it by its own end
+            pass
+        return bool(told)
+    except OSError as problem:
+        if problem.errno == errno.ETIMEDOUT:
+            raise
+        return False
+    except (ValueError, KeyError, TypeError):  # not our worker's answer
+        return False
+    finally:
+        os.fchdir(here)
+        sock.close()
 
 
 def _late(signum, frame):

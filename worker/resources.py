@@ -32,13 +32,14 @@ def groups():
     return found
 
 
-def counter(what, mine):
-    """The number, or None. A container's own mount shows its group at the root, the host's below the group's path."""
+def counter(what, mine, early=None):
+    """The number, or None; early: contents of some of the files, read before. A container's own mount shows its group at the root, the host's below the group's path."""
     for controller, name, word in COUNTERS[what]:
         path = mine.get(controller, "/").strip("/")
         for place in (os.path.join(ROOT, controller, path), os.path.join(ROOT, controller),
                       os.path.join(ROOT, "unified", path)):
-            value = _number(read(os.path.join(place, name)), word)
+            path = os.path.join(place, name)
+            value = _number(early[path] if early and path in early else read(path), word)
             if value is not None:
                 return value
     if what == "oom":
@@ -57,10 +58,12 @@ def _number(text, word):
 
 
 class Resources:
-    def __init__(self):
+    """counters: what supervise.Agent read right before it let the agent go; else what is read now counts as before."""
+
+    def __init__(self, counters=None):
         self.groups = groups()
         self.started, self.cpu_before = time.monotonic(), self.cpu()
-        self.before = {what: counter(what, self.groups) for what in COUNTERS}
+        self.before = {what: counter(what, self.groups, counters) for what in COUNTERS}
 
     def measure(self):
         """{"wall_time_s", "cpu_time_s", "peak_memory_mib" (of the control group) or null, "largest_process_mib",

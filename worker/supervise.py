@@ -17,12 +17,13 @@ from worker import kernel
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 CAUGHT = (signal.SIGCHLD,) + STOP_SIGNALS
 OOM_SCORE_ADJ = 500  # the kernel should take the agent before its worker
+# What a container shows of its own control group, v2 and v1: read before the agent can make a counter rise (resources.py).
+COUNTERS = ("/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/pids/pids.events",
+            "/sys/fs/cgroup/memory/memory.oom_control")
 
 
 class Wakeup:
     """Signals as bytes on a pipe. `fd` goes into a poll set; `read` gives the numbers that came since the last call."""
-
-    __slots__ = ("fd", "_write_fd")
 
     def __init__(self):
         self.fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -47,8 +48,6 @@ class Wakeup:
 
 class Link:
     """One end of the pair of pipes between guard and worker. End of file on `fd` says that the other one is gone."""
-
-    __slots__ = ("peer", "fd", "write_fd", "wakeup", "is_guard")
 
     def __init__(self, peer, fd, write_fd, is_guard):
         self.peer, self.fd, self.write_fd, self.is_guard = peer, fd, write_fd, is_guard
@@ -96,12 +95,13 @@ class Agent:
 
     def __init__(self, pid, command, stdout, stderr, go, error):
         self.pid, self.command, self.stdout, self.stderr = pid, command, stdout, stderr
-        self._go, self._error, self.started, self.status = go, error, 0.0, None
+        self._go, self._error, self.started, self.status, self.counters = go, error, 0.0, None, {}
         os.set_blocking(stdout, False)
         os.set_blocking(stderr, False)
 
     def go(self):
         """Let it exec; None when the new program is in place, else a LaunchError (and the launcher is reaped)."""
+        self.counters = {path: read_file(path) for path in COUNTERS}
         self.started, failure = time.monotonic(), b"exec 2"
         if self.command["program"]:
             try:
@@ -125,6 +125,14 @@ class Agent:
         os.close(self._go)
         os.close(self._error)
         self.status = exit_status(os.waitpid(self.pid, 0)[1])
+
+
+def read_file(path):
+    try:
+        with open(path, "rb", 0) as file:
+            return file.read(4096)
+    except OSError:
+        return b""
 
 
 def spawn(argv, env, cwd, stdin_fd, user=None, no_new_privs=False):
