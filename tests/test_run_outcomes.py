@@ -175,7 +175,7 @@ def test_a_key_that_others_show_is_reported_and_refused_with_strict_key(bundle, 
                 model = {"base_url": "http://127.0.0.1:9/v1", "api_key_file": str(folder / "key")}
                 done = runs.run(bundle, folder, command=agents.shell("true"), strict_key=strict, model=model)
                 assert "environ of process %d" % other.pid in str(done.result["warnings"])
-                assert done.warnings() == ["key_exposed"] and (done.outcome["kind"] == kind or kind == "completed")
+                assert "key_exposed" in done.warnings() and (done.outcome["kind"] == kind or kind == "completed")
                 assert not (folder / "key").exists()
         finally:
             other.kill()
@@ -217,6 +217,6 @@ say(found=[p for p in places if "/%d/" % os.getpid() not in p and key in read(p)
         ended = subprocess.run([sys.executable, "-I", "-S", bundle, *words], input=text, env=environ, capture_output=True)
         sent = dict(endpoint.requests()[0]["headers"])
     done = runs.Done(tmp_path / "run", ended.returncode, ended.stdout, ended.stderr)
-    assert done.events == [{"found": [], "own": False, "status": 200}] and done.warnings() == []
+    assert done.events == [{"found": [], "own": False, "status": 200}] and "key_exposed" not in done.warnings()
     assert sent["Authorization"] == "Bearer " + key
     assert all(key.encode() not in content for content in done.everything().values())

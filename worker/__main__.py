@@ -72,7 +72,7 @@ class Memory(object):
 
     def exec_module(self, module):
         path = self.path_of(module.__name__)
-        exec(compile(self.files[path], self.origin + "/" + path, "exec", dont_inherit=True), module.__dict__)
+        exec(compile(self.files[path], self.origin + "/" + path, "exec", dont_inherit=True, optimize=2), module.__dict__)
 
     def get_source(self, name):
         return self.files[self.path_of(name)].decode("utf-8")

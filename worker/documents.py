@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
     from worker.session import Session
 
+BATCH = 256 << 10
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -56,8 +57,14 @@ def write_pieces(session: "Session", name: str, pieces: "Iterable[bytes]") -> No
     """A document that need not fit in memory; its agent is dead, so it is written in place and renamed at the end."""
     temporary = ".%s.new-%s" % (name, os.urandom(6).hex())
     file = EvidenceFile(session.fd, temporary, Redactor(session.secrets))
+    batch, size = [], 0
     for piece in pieces:
-        file.write(piece)
+        batch.append(piece)
+        size += len(piece)
+        if size >= BATCH:
+            file.write(b"".join(batch))
+            batch, size = [], 0
+    file.write(b"".join(batch))
     file.close()
     move_aside(session.fd, name)
     os.rename(temporary, name, src_dir_fd=session.fd, dst_dir_fd=session.fd)

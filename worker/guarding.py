@@ -4,7 +4,6 @@ from __future__ import annotations
 import os
 
 from worker import cli, exposure, launch
-from worker.guard import guard
 
 
 def guard_run(run):
@@ -14,6 +13,8 @@ def guard_run(run):
     if key:
         found = exposure.places(key.encode(), run.session.fd) if len(key) >= launch.SHORTEST else []
         run.link.send("; ".join(found).encode("utf-8", "replace"))
+    from worker.guard import guard  # after the look for the key: the worker waits for that
+
     return guard(run.link, lambda info: after_worker_death(run, info), run.session.finished, run.job["cleanup_timeout"])
 
 

@@ -18,8 +18,8 @@ from worker.contract import BadInput, load, read_file
 from worker.session import PROMPT, STATE, NotUsable, Session
 from worker.supervise import fork_worker, spawn
 
-# Standard library that the worker needs after the launch, loaded before it where the agent could rewrite it.
-NEEDED_LATER = ("hashlib", "hmac", "re", "base64", "zlib", "calendar", "queue")
+# Standard library that is needed after the launch, loaded before it where the agent could rewrite it; some only for some runs.
+NEEDED_LATER = ("array", "hashlib", "re", "resource", "select", "stat", "struct", "zlib")
 
 
 def main(arguments):
@@ -116,7 +116,8 @@ def start(run):
     if job["user"]:
         launch.give(state, job["user"])
     if launch.writable(os.path.dirname(os.__file__), job["user"]):
-        for name in NEEDED_LATER:
+        https = job["model"] and (job["model"]["base_url"] or "").lower().startswith("https:")
+        for name in NEEDED_LATER + ("ssl",) * bool(https) + ("hmac",) * bool(job["seal_key"]) + harness_needs(run):
             __import__(name)
     if job["expect"]:
         from worker import expect
@@ -136,6 +137,10 @@ def start(run):
     if run.transport:
         run.transport.start()
     run.launch_error = run.agent.go()
+
+
+def harness_needs(run):
+    return getattr(run.harness, "NEEDS", ())  # such as sqlite3, for a CLI that keeps its transcript there
 
 
 def transport_settings(run):
