@@ -89,7 +89,8 @@ HERE = [
     scenario("overrides_at_several_levels", "the caller's own settings at several levels hold, and so do the worker's",
              [says(shell("echo one")), final(usage=SECOND)], [None, None], tools=["completed"],
              document={"command": ["codex", "-c", 'developer_instructions="Mind the gap."', "-c", "model_providers.x.name=x",
-                                   "exec", "-c", 'model="another-model"', "--skip-git-repo-check", "-s", "danger-full-access", "-"],
+                                   "exec", "-c", 'model="another-model"', "--skip-git-repo-check", "-s",
+                                   "danger-full-access", "-"],
                        "model": {"name": None}}),
 ]
 SHARED = ("tool_success", "tool_failure", "usage_omitted", "retry_429", "retry_500", "error_after_tool", "stream_cut_answer",

@@ -115,12 +115,12 @@ def steps(played):
 def compactions(played):
     """Each compaction names the model call that made it, and what set it off, as its request said."""
     records = played.done.records("context_compaction")
-    asked = [(one, record) for one, record in played.exchanges() if one.metadata.get("request_kind") == "compaction"]
+    asked = [one for one in played.witness.model if one.metadata.get("request_kind") == "compaction"]
     if len(records) != played.scenario["compactions"] or len(asked) != len(records):
         yield "%d compactions recorded, the endpoint was asked for %d" % (len(records), len(asked))
-    for record, (exchange, attempt) in zip(records, asked):
-        if record["model_calls"] != [attempt["request"]]:
-            yield "the compaction's model_calls are %s, its call is %s" % (record["model_calls"], attempt["request"])
+    for record, exchange in zip(records, asked):
+        if [call["response_id"] for call in record["model_calls"]] != [exchange.response["id"]]:
+            yield "the compaction's model_calls are %s, the endpoint sent %s" % (record["model_calls"], exchange.response["id"])
         if record["trigger"] != exchange.metadata["compaction"]["trigger"]:
             yield "the compaction's trigger is %s, the request says %s" % (
                 record["trigger"], exchange.metadata["compaction"]["trigger"])
