@@ -34,6 +34,7 @@ EXIT_ZERO_IS_SUCCESS = False
 
 TOKEN_VARIABLE = "SANDBOX_WORKER_TOKEN"
 ONESHOT = "--oneshot="
+ASKING = ("-z", "-q", "--query")
 MOST_PROMPT = 131071 - len(ONESHOT)
 USAGE = "usage.json"
 TOOLSETS = "terminal,file"
@@ -67,7 +68,7 @@ def prepare(job, base_url, token, state_dir, which=harnesses.which):
         put(os.path.join(home, "config.yaml"), settings(job, base_url, token))
         additions[TOKEN_VARIABLE] = token
     words = given or ["hermes", "-t", TOOLSETS]
-    asked = job["prompt"] is not None and not any(word in ("-z", "-q", "--query") or word.startswith("--oneshot") for word in words)
+    asked = job["prompt"] is not None and not any(word in ASKING or word.startswith("--oneshot") for word in words)
     argv = words + ([ONESHOT + os.fsdecode(job["prompt"])] if asked else [])
     oneshot = any(word == "-z" or word.startswith("--oneshot") for word in argv)
     if oneshot and not any(word.startswith("--usage-file") for word in argv):
@@ -75,7 +76,8 @@ def prepare(job, base_url, token, state_dir, which=harnesses.which):
     program = which(argv[0], env.get("PATH") or os.environ.get("PATH"), job["cwd"]) or argv[0]
     return {
         "argv": argv, "given_argv": given or argv, "program": program, "env": additions, "state": os.path.realpath(home),
-        "baseline": {"version": version_of(program), "prompt_in_argv": asked}, "notes": [], "stdin": "null", "prompt_in_argv": asked,
+        "baseline": {"version": version_of(program), "prompt_in_argv": asked}, "notes": [], "stdin": "null",
+        "prompt_in_argv": asked,
     }  # fmt: skip
 
 

@@ -12,7 +12,6 @@ checkpointed copy (sqlite_copy.py), and usage.json, written when the CLI ends in
 
 from __future__ import annotations
 
-
 from worker import usage
 from worker.harnesses import hermes, reading, sqlite_copy
 from worker.harnesses.generic_reader import Live

@@ -7,8 +7,8 @@ Launch path (budget 150 lines).  What is particular about this CLI, each measure
   - Its retries cannot be switched off: 5 more tries (1.18.33), or for ever, doubling from 2 s (1.17.11), or whatever
     Retry-After says.  The proxy's latch answers them at once, and `linger` ends the run.
   - A clean end of stream without finish makes it ask again for ever, so the proxy holds answers (HOLD).
-  - For every configuration directory it runs a detached `npm install` unless that is there already (`seed`); ~/.opencode would be
-    one, so its own idea of home is moved (OPENCODE_TEST_HOME; the tools' HOME stays).
+  - For every configuration directory it runs a detached `npm install` unless that is there already (`seed`); ~/.opencode would
+    be one, so its own idea of home is moved (OPENCODE_TEST_HOME; the tools' HOME stays).
   - `grep` and `glob` need ripgrep and download it from GitHub: without one they are not offered to the model.
 """
 
@@ -41,8 +41,10 @@ SWITCHES = (
     "DISABLE_CLAUDE_CODE", "DISABLE_EXTERNAL_SKILLS", "DISABLE_SHARE",
 )  # fmt: skip
 DIRECTORIES = (("XDG_DATA_HOME", "data"), ("XDG_CONFIG_HOME", "config"), ("XDG_CACHE_HOME", "cache"), ("XDG_STATE_HOME", "state"))
-OWN_WORDS = (("--format", "json"), ("--auto",), ("--pure",), ("--thinking",), ("--title", "run"))
+OWN_WORDS = (("--format", "json"), ("--pure",), ("--thinking",), ("--title", "run"))
 LONGEST_TIMER = 2147483647  # ms, setTimeout
+ALLOWED = {"*": "allow", "external_directory": "allow", "doom_loop": "allow"}  # 1.17.11 knows no --auto
+RULES = "AGENTS.md"  # read by its path: with DISABLE_PROJECT_CONFIG the CLI does not look for it
 
 
 def prepare(job, base_url, token, state_dir, which=harnesses.which, family=FAMILY):
@@ -81,7 +83,9 @@ def model_name(job):
 def settings(job, base_url, searching, theirs):
     """The configuration, as JSON.  Top-level keys of the caller's OPENCODE_CONFIG_CONTENT stay where ours say nothing."""
     own = {"autoupdate": False, "share": "disabled", "snapshot": False}
-    own["permission"] = {"*": "allow"} if searching else {"*": "allow", "grep": "deny", "glob": "deny"}
+    own["permission"] = dict(ALLOWED) if searching else dict(ALLOWED, grep="deny", glob="deny")
+    if os.path.isfile(os.path.join(job["cwd"], RULES)):
+        own["instructions"] = [os.path.join(job["cwd"], RULES)]
     if base_url is not None:
         timer, api = min(int(job["timeout"] * 1000), LONGEST_TIMER), job["model"]["api"]
         options = {"baseURL": base_url + ("/v1" if api == "messages" else ""), "apiKey": "{env:%s}" % TOKEN_VARIABLE,
@@ -122,16 +126,14 @@ def seed(folder, plugin):
 
 
 def ripgrep(which, path, job, places, family, notes):
-    """Is there an rg that the CLI will find?  One that it downloaded into the image earlier is linked to."""
+    """Is there an rg that the CLI will find?"""
     if which("rg", path, job["cwd"]):
         return True
+    from worker.harnesses import opencode_program
+
     home = job["env"].get("HOME") or os.environ.get("HOME") or "/"
-    earlier = os.path.join(home, ".cache", family["folder"], "bin", "rg")
-    target = os.path.join(job["cwd"], places["XDG_CACHE_HOME"], family["folder"], "bin", "rg")
-    if os.path.isfile(earlier) and not os.path.lexists(target):
-        os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
-        os.symlink(earlier, target)
-    if os.path.isfile(target):
+    cache = os.path.join(job["cwd"], places["XDG_CACHE_HOME"], family["folder"])
+    if opencode_program.earlier_ripgrep(os.path.join(home, ".cache", family["folder"]), cache):
         return True
     notes.append("no ripgrep (rg) here: the tools grep and glob are not offered to the model")
     return False
@@ -150,8 +152,8 @@ def resolve(words, path, cwd, which, family):
         native = True  # the launch says what is wrong with it
     if native:
         return script, words[1:], []
-    from worker.harnesses import npm_program
+    from worker.harnesses import opencode_program
 
-    program, note = npm_program.native_of(script, family["folder"])
+    program, note = opencode_program.native_of(script, family["folder"])
     rest = words[2:] if interpreted else words[1:]
     return (program, rest, [note]) if program else (words[0], words[1:], [note])

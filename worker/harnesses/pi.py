@@ -1,8 +1,8 @@
 """Pi (`pi --mode json`): the command, tested with 0.80.2 and 1.6.0 (its four packages pinned to one version).
 
 Launch path (budget 150 lines).  What is particular about this CLI, each measured with the real one:
-  - It is pointed at the proxy by models.json and settings.json in PI_CODING_AGENT_DIR; its two layers of retries are off there, and
-    its HTTP timers are the run's timeout.
+  - It is pointed at the proxy by models.json and settings.json in PI_CODING_AGENT_DIR; its two layers of retries are off there,
+    and its HTTP timers are the run's timeout.
   - `--mode json` alone runs once; the exit code is then 0 whatever happened.
   - The prompt comes on stdin: as an argument, a leading `@` would name a file and `-` an option.
   - It sends a session header only where it is told to (sendSessionAffinityHeaders); Responses requests have one in any case.
@@ -34,7 +34,9 @@ PROVIDER, TOKEN_VARIABLE = "sandbox-worker", "SANDBOX_WORKER_TOKEN"
 KINDS = {"chat": "openai-completions", "responses": "openai-responses", "messages": "anthropic-messages"}
 COMPAT = {"sendSessionAffinityHeaders": True, "supportsDeveloperRole": False, "supportsReasoningEffort": False}
 QUIET = {"PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1", "PI_TELEMETRY": "0"}
-OWN_WORDS = (("--mode", "json"), ("--offline",), ("--no-extensions",), ("--no-skills",), ("--no-prompt-templates",), ("--no-themes",))
+OWN_WORDS = (
+    ("--mode", "json"), ("--offline",), ("--no-extensions",), ("--no-skills",), ("--no-prompt-templates",), ("--no-themes",),
+)  # fmt: skip
 SESSION_WORDS = ("--session-dir", "--session", "--no-session", "--continue", "-c", "--resume", "-r")
 MANAGING = ("install", "remove", "uninstall", "update", "list", "config", "auth")  # subcommands without a task
 LONGEST_TIMER = 2147483647  # ms, setTimeout
@@ -57,11 +59,12 @@ def prepare(job, base_url, token, state_dir, which=harnesses.which):
         put(os.path.join(agent, "settings.json"), settings(job))
         additions[TOKEN_VARIABLE] = token
     argv = head + (words if words[:1] and words[0] in MANAGING else switches(words, job, base_url, sessions) + words)
-    script = os.path.join(job["cwd"], head[-1]) if interpreted else which(head[0], env.get("PATH") or os.environ.get("PATH"), job["cwd"])
+    path = env.get("PATH") or os.environ.get("PATH")
+    script = os.path.join(job["cwd"], head[-1]) if interpreted else which(head[0], path, job["cwd"])
     return {
-        "argv": argv, "given_argv": given or argv, "program": script or head[-1], "env": additions, "state": os.path.realpath(sessions),
-        "baseline": {"version": version_of(script)}, "notes": [], "prompt_in_argv": False,
-        "stdin": "null" if job["prompt"] is None else "prompt",
+        "argv": argv, "given_argv": given or argv, "program": script or head[-1], "env": additions,
+        "state": os.path.realpath(sessions), "baseline": {"version": version_of(script)}, "notes": [],
+        "stdin": "null" if job["prompt"] is None else "prompt", "prompt_in_argv": False,
     }  # fmt: skip
 
 

@@ -96,8 +96,8 @@ class Live:
 
 
 HANDLERS = {
-    "session": Live.on_session, "agent_start": Live.on_begin, "auto_retry_start": Live.on_begin, "compaction_start": Live.on_begin,
-    "turn_start": Live.on_begin, "message_end": Live.on_message, "agent_end": Live.on_end, "tool_execution_start": Live.on_tool,
+    "session": Live.on_session, "agent_start": Live.on_begin, "auto_retry_start": Live.on_begin,
+    "compaction_start": Live.on_begin, "turn_start": Live.on_begin, "message_end": Live.on_message, "agent_end": Live.on_end, "tool_execution_start": Live.on_tool,
     "tool_execution_end": Live.on_result,
 }  # fmt: skip
 

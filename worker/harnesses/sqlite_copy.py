@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 
-from transport.sandbox_transport import EvidenceFile
 from worker.harnesses import transcript_files as files
 
 try:

@@ -1,7 +1,8 @@
-"""The native program behind the npm wrapper of OpenCode or Kilocode: one process less, and a signal reaches the CLI itself.
+"""The native program behind the npm wrapper of OpenCode or Kilocode: one process less, and a signal reaches the CLI itself; and
+the ripgrep that the CLI once downloaded.
 
 The wrappers (opencode-ai/bin/opencode, @kilocode/cli/bin/kilo) look for the platform package beside or above themselves; a copy
-that the package's own installation chose (bin/.opencode, bin/.kilo) goes first.  Loaded only where the program is a script.
+that the package's own installation chose (bin/.opencode, bin/.kilo) goes first.  Loaded before the launch, but only where the program is a script or there is no rg on PATH.
 """
 
 from __future__ import annotations
@@ -26,6 +27,15 @@ def native_of(script, name):
         if os.path.isfile(found) and os.access(found, os.X_OK):
             return found, "npm wrapper %s replaced by its native program" % script
     return None, "no native program found for the npm wrapper " + script
+
+
+def earlier_ripgrep(there, cache):
+    """Link to the rg that the CLI downloaded into the image's own cache directory, if there is one."""
+    earlier, target = os.path.join(there, "bin", "rg"), os.path.join(cache, "bin", "rg")
+    if os.path.isfile(earlier) and not os.path.lexists(target):
+        os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
+        os.symlink(earlier, target)
+    return os.path.isfile(target)
 
 
 def variants(machine):
