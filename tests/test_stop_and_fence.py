@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 
 import pytest
 
@@ -109,3 +110,50 @@ def alive(marker):
         except OSError:
             continue
     return found
+
+
+def test_recover_makes_an_outcome_after_guard_and_worker_were_killed(bundle, tmp_path):
+    command = agents.shell("setsid sleep 613 & echo '{\"type\": \"x\"}'; sleep 614")
+    process, directory = runs.start(bundle, tmp_path, command=command, invocation_id="both-killed", nonce="n-both")
+    worker = started(process)["pid"]
+    while not (directory / "events.jsonl").read_bytes():
+        os.sched_yield()
+    os.kill(process.pid, signal.SIGSTOP)  # else it would clean up in between
+    os.kill(worker, signal.SIGKILL)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=runs.HANG)
+    assert runs.command(["stop", directory], bundle=bundle)[0] == 70
+    code, _, said = runs.command(["recover", directory], bundle=bundle)
+    done = runs.Done(directory, code, b"", said.encode())
+    runs.check(done)
+    assert code == 70 and done.outcome["kind"] == "worker_error" and done.result["cleanup_confirmed"] is False
+    assert done.result["nonce"] == "n-both" and done.events == [{"type": "x"}]
+    assert sorted(killed["argv"] for killed in done.receipt["killed"]) == [["sleep", "613"], ["sleep", "614"]]
+    assert alive(b"SANDBOX_WORKER_RUN=both-killed") == []
+    before = done.read("result.json")
+    assert runs.command(["recover", directory], bundle=bundle)[0] == 70 and done.read("result.json") == before
+    assert runs.command(["verify", directory], bundle=bundle)[0] == 0
+
+
+def test_recover_signals_nobody_who_does_not_carry_the_runs_own_marker(bundle, tmp_path):
+    victim = subprocess.Popen(["sleep", "615"], env={"SANDBOX_WORKER_RUN": "other/run"})
+    try:
+        (tmp_path / "run").mkdir()
+        os.symlink("run x", tmp_path / "run" / "launch.claim")
+        (tmp_path / "run" / "launch.json").write_text(json.dumps({"marker": "other", "started_at": 1, "pid": victim.pid, "harness": "nope"}))
+        (tmp_path / "run" / "run.lock").write_text(str(victim.pid))
+        assert runs.command(["recover", tmp_path / "run"], bundle=bundle)[0] == 70
+        assert victim.poll() is None
+    finally:
+        victim.kill()
+        victim.wait()
+
+
+def test_recover_leaves_a_living_run_alone(bundle, tmp_path):
+    process, directory = runs.start(bundle, tmp_path, command=FOREVER)
+    started(process)
+    code, _, said = runs.command(["recover", directory], bundle=bundle)
+    assert code == 73 and "still going on" in said
+    assert runs.command(["stop", directory], bundle=bundle)[0] == 0
+    assert runs.finish(process, directory).outcome["kind"] == "cancelled"
+    assert runs.command(["recover", tmp_path], bundle=bundle)[0] == 66  # nothing was started there

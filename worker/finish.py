@@ -39,7 +39,7 @@ def finish(run):
     if not run.launch_error:
         ending = watch(run.agent, capture, run.job, run.link, run.session.clock.now, run.transport, control, live,
                        run.harness.STOP_SIGNAL)
-    marker = ("%s=%s" % (MARKER, run.job["invocation_id"])).encode()
+    marker = ("%s=%s" % (MARKER, run.marker)).encode()
     receipt = clean_up(run.job["cleanup_timeout"], run.link.wakeup, run.agent, run.link, marker)
     drain(run.agent, capture)
     capture.close()

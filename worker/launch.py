@@ -46,7 +46,7 @@ def wipe_key(job):
         del os.environ[model["api_key_env"]]
 
 
-def environment(job, additions, token):
+def environment(job, additions, token, marker):
     """The agent's variables. additions: the harness's own, which win over everything else."""
     env = {name: value for name, value in os.environ.items()
            if name in INHERITED or name.startswith("LC_") or _passed(name, job["pass_env"])}
@@ -59,7 +59,7 @@ def environment(job, additions, token):
     for name, value in env.items() if key else ():
         if value == key or (len(key) >= SHORTEST and key in value):
             env[name] = value.replace(key, token)
-    env[MARKER] = job["invocation_id"]
+    env[MARKER] = marker
     return env
 
 

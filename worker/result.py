@@ -29,9 +29,9 @@ def launch(run: "Run") -> "dict[str, Any]":
     job, error = run.job, launch_error(run)
     return dict(
         run.session.identity, schema="sandbox-worker/launch/1", version=VERSION, started_at=run.started_at,
-        launched_at=run.session.clock.now(), pid=os.getpid(), guard_pid=os.getppid(), agent_pid=run.agent and run.agent.pid,
+        launched_at=run.session.clock.now(), marker=run.marker, input=run.source, pid=os.getpid(), guard_pid=os.getppid(), agent_pid=run.agent and run.agent.pid,
         port=run.transport.port if run.transport else None, harness=run.harness.NAME, command=run.launch.get("argv"),
-        given_command=run.launch.get("given_argv"), cwd=job["cwd"], env_names=run.launch.get("env_names"),
+        given_command=run.launch.get("given_argv"), state=run.launch.get("state"), cwd=job["cwd"], env_names=run.launch.get("env_names"),
         agent_home=run.launch.get("home"), timeout=job["timeout"], hold=job["retry"]["hold"] if job["model"] else None,
         notes=run.launch.get("notes", []), error=error and error["message"])
 

@@ -15,6 +15,7 @@ from transport.sandbox_transport import fold_attempts
 from worker import manifest
 from worker import session as names
 from worker.observations import Records
+from worker.sandbox_facts import facts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def facts_from_disk(run: "Run", info: "dict[str, Any]") -> "dict[str, Any]":
     wire = fold_attempts(lines_of(session, names.ATTEMPTS)) if run.job["model"] else None
     return {
         "ending": dict(ENDING), "receipt": info["receipt"], "wire": wire, "live": live, "capture_gaps": gaps,
-        "launch_error": None, "main_status": None, "worker_error": info["complaint"] or _death(info["status"]),
+        "launch_error": None, "main_status": None, "sandbox": facts(), "worker_error": info["complaint"] or _death(info["status"]),
         "output_seen": live.events > 0, "ended_at": session.clock.now()}
 
 

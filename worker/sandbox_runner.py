@@ -34,7 +34,7 @@ def main(arguments):
         cli.say(str(error))
         return cli.BAD_INPUT if isinstance(error, BadInput) else cli.NO_DIRECTORY
     launch.wipe_key(job)
-    run = Run(job, harness, session, token)
+    run = Run(job, harness, session, token, None if arguments[0] == "-" else os.path.abspath(arguments[0]))
     run.complaint_in, run.complaint_out = os.pipe()
     run.link = fork_worker()  # two processes from here on
     if not run.link.is_guard:
@@ -76,11 +76,13 @@ def read_line():
 class Run:
     """What one run consists of while it lasts; filled in the order of the story."""
 
-    def __init__(self, job, harness, session, token):
-        self.job, self.harness, self.session, self.token = job, harness, session, token
+    def __init__(self, job, harness, session, token, source=None):
+        self.job, self.harness, self.session, self.token, self.source = job, harness, session, token, source
         self.link = self.transport = self.agent = self.launch_error = None
         self.launch, self.warnings = {}, []
         self.started_at = session.clock.now()
+        # Unguessable: `recover` kills who carries it, and an agent may have written the file that it reads it from.
+        self.marker = "%s/%s" % (job["invocation_id"], os.urandom(8).hex())
 
 
 def in_worker(run):
@@ -109,7 +111,7 @@ def start(run):
         run.transport = Transport(transport_settings(run))
         run.transport.listen()
     run.launch = run.harness.prepare(job, run.transport and run.transport.base_url, run.token, state)
-    env = launch.environment(job, run.launch["env"], run.token)
+    env = launch.environment(job, run.launch["env"], run.token, run.marker)
     run.launch.update(home=launch.home(env, job["user"], state), env_names=sorted(env))
     if job["prompt"] is not None:
         session.write_new(PROMPT, job["prompt"])  # a file that becomes stdin: any size, in no environment (E05)

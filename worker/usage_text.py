@@ -8,6 +8,7 @@ from worker.version import VERSION
 USAGE_LINES = {
     "run": "run INPUT.json | run -",
     "stop": "stop DIR",
+    "recover": "recover DIR",
     "proxy": "proxy --upstream URL --dir DIR [--api A] [--key-file F | --key-env V] [--hold H] [--bodies B] [--auth A]"
              " [--max-attempts N] [--max-wait S] [--budget S] [--requests N] [--total-tokens N] [--ca-file F]"
              " [--first-byte-timeout S] [--idle-timeout S] [--socket PATH] [--watch-stdin]",
@@ -18,7 +19,7 @@ USAGE_LINES = {
     "schema": "schema input|launch|attempt|cleanup|observations|result",
     "explode": "explode DIR",
 }
-LATER = ("recover", "export", "report", "doctor")
+LATER = ("export", "report", "doctor")
 USAGE = 64
 
 
