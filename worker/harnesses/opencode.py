@@ -48,7 +48,7 @@ RULES = "AGENTS.md"  # read by its path: with DISABLE_PROJECT_CONFIG the CLI doe
 
 
 def prepare(job, base_url, token, state_dir, which=harnesses.which, family=FAMILY):
-    """See worker/harnesses/README.md.  Creates the CLI's directories below state_dir; raises OSError where it cannot."""
+    """See worker/harnesses/README.md.  Creates the CLI's directories; raises OSError where it cannot."""
     env, given = job["env"], list(job["command"] or ())
     path = env.get("PATH") or os.environ.get("PATH")
     program, words, notes = resolve(given or [family["program"]], path, job["cwd"], which, family)
@@ -90,9 +90,8 @@ def settings(job, base_url, searching, theirs):
         timer, api = min(int(job["timeout"] * 1000), LONGEST_TIMER), job["model"]["api"]
         options = {"baseURL": base_url + ("/v1" if api == "messages" else ""), "apiKey": "{env:%s}" % TOKEN_VARIABLE,
                    "chunkTimeout": timer, "headerTimeout": timer, "timeout": False}  # fmt: skip
-        model = {"name": model_name(job), "tool_call": True, "reasoning": True}
-        own["provider"] = {PROVIDER: {"npm": PACKAGES[api], "name": PROVIDER, "options": options,
-                                      "models": {model_name(job): model}}}  # fmt: skip
+        models = {model_name(job): {"name": model_name(job), "tool_call": True, "reasoning": True}}
+        own["provider"] = {PROVIDER: {"npm": PACKAGES[api], "name": PROVIDER, "options": options, "models": models}}
         own["model"] = own["small_model"] = PROVIDER + "/" + model_name(job)
         own["enabled_providers"] = [PROVIDER]
     try:
@@ -141,19 +140,14 @@ def ripgrep(which, path, job, places, family, notes):
 
 def resolve(words, path, cwd, which, family):
     """(program, its arguments, notes): the npm wrapper becomes the native program that it would start."""
-    interpreted = len(words) > 1 and os.path.basename(words[0]) in harnesses.INTERPRETERS
-    script = os.path.join(cwd, words[1]) if interpreted else which(words[0], path, cwd)
-    if not script:
-        return words[0], words[1:], []
+    script = which(words[0], path, cwd)
     try:
-        with open(script, "rb") as file:
-            native = file.read(4) == b"\x7fELF"
+        with open(script or "/dev/null", "rb") as file:
+            wrapped = script and file.read(4) != b"\x7fELF"
     except OSError:
-        native = True  # the launch says what is wrong with it
-    if native:
-        return script, words[1:], []
+        wrapped = False  # the launch says what is wrong with it
+    if not wrapped and os.path.basename(words[0]) not in harnesses.INTERPRETERS:
+        return script or words[0], words[1:], []
     from worker.harnesses import opencode_program
 
-    program, note = opencode_program.native_of(script, family["folder"])
-    rest = words[2:] if interpreted else words[1:]
-    return (program, rest, [note]) if program else (words[0], words[1:], [note])
+    return opencode_program.resolve(words, script, cwd, family["folder"])

@@ -2,16 +2,26 @@
 the ripgrep that the CLI once downloaded.
 
 The wrappers (opencode-ai/bin/opencode, @kilocode/cli/bin/kilo) look for the platform package beside or above themselves; a copy
-that the package's own installation chose (bin/.opencode, bin/.kilo) goes first.  Loaded before the launch, but only where the program is a script or there is no rg on PATH.
+that the package's own installation chose (bin/.opencode, bin/.kilo) goes first.  Loaded before the launch, but only where the
+program is a script or there is no rg on PATH.
 """
 
 from __future__ import annotations
 
 import os
 
+from worker import harnesses
+
 # CLI -> (path of its platform packages below node_modules, program in their bin/)
 PACKAGES = {"opencode": ("opencode-linux-%s", "opencode"), "kilo": ("@kilocode/cli-linux-%s", "kilo")}
 MACHINES = {"x86_64": "x64", "aarch64": "arm64"}
+
+
+def resolve(words, script, cwd, name):
+    """(program, its arguments, notes) of words whose program is an interpreter or a script."""
+    interpreted = len(words) > 1 and os.path.basename(words[0]) in harnesses.INTERPRETERS
+    program, note = native_of(os.path.join(cwd, words[1]) if interpreted else script, name)
+    return (program, words[2 if interpreted else 1 :], [note]) if program else (script or words[0], words[1:], [note])
 
 
 def native_of(script, name):

@@ -151,7 +151,7 @@ class Message:
             handler = PARTS.get(kind) if isinstance(kind, str) else None
             if handler:
                 handler(self, part, row["rowid"])
-            elif part is not None and kind not in QUIET_PARTS:
+            elif part is not None and not (isinstance(kind, str) and kind in QUIET_PARTS):
                 self.agent.count_unknown("part/%s" % kind)
         if self.role == "assistant" and self.content.get("summary") is not True:
             error = self.content.get("error")

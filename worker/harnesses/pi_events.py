@@ -96,9 +96,9 @@ class Live:
 
 
 HANDLERS = {
-    "session": Live.on_session, "agent_start": Live.on_begin, "auto_retry_start": Live.on_begin,
-    "compaction_start": Live.on_begin, "turn_start": Live.on_begin, "message_end": Live.on_message, "agent_end": Live.on_end, "tool_execution_start": Live.on_tool,
-    "tool_execution_end": Live.on_result,
+    "session": Live.on_session, "agent_start": Live.on_begin, "turn_start": Live.on_begin, "auto_retry_start": Live.on_begin,
+    "compaction_start": Live.on_begin, "message_end": Live.on_message, "agent_end": Live.on_end,
+    "tool_execution_start": Live.on_tool, "tool_execution_end": Live.on_result,
 }  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def text_in(message, kind="text", field="text"):
 
 def error_of(message):
     """The words of an assistant message that did not end well, or None."""
-    stop = message.get("stopReason")
+    stop = words(message.get("stopReason"))
     if stop == "error":
         return words(message.get("errorMessage")) or "error"
     return None if ENDINGS.get(stop) != "failure" else words(message.get("errorMessage")) or "stop: %s" % stop

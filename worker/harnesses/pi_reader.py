@@ -14,6 +14,7 @@ import os
 import re
 
 from worker.harnesses import pi, reading
+from worker.harnesses.codex_events import words
 from worker.harnesses.codex_lines import unix_time
 from worker.harnesses.pi_events import ENDINGS, ERRORS, Live, error_of, text_in
 from worker.harnesses.reading import figures, function_call, function_call_output, header, message, reasoning
@@ -104,10 +105,10 @@ class Transcript:
             else:
                 self.agent.count_unknown("message/%s" % said.get("role"))
         elif kind == "session":
-            self.agent.thread = self.agent.thread or record.get("id")
+            self.agent.thread = self.agent.thread or words(record.get("id"))
         elif kind == "compaction":
             self.on_compaction(record)
-        elif kind not in QUIET:
+        elif not isinstance(kind, str) or kind not in QUIET:
             self.agent.count_unknown(kind)
 
     def on_prompt(self, said, at, offset):
@@ -120,7 +121,7 @@ class Transcript:
         for block in said.get("content") if isinstance(said.get("content"), list) else ():
             if isinstance(block, dict):
                 self.on_block(block, at, offset)
-        agent.stop, agent.error_text = said.get("stopReason"), error_of(said)
+        agent.stop, agent.error_text = words(said.get("stopReason")), error_of(said)
         agent.last_message = text_in(said)
         response = said.get("responseId")
         if isinstance(response, str) and response and len(agent.responses) < MOST_RESPONSES:
