@@ -110,7 +110,7 @@ class Story:
         own = None if self.root is None else row["id"]
         agent = self.evidence.agent(database.name, row["id"], own)
         agent.version, agent.finish, agent.error_text = text_of(row["version"]), None, None
-        agent.native_parent = row["parent_id"]
+        agent.native_parent, agent.compacting = row["parent_id"], None
         self.root = self.root or agent
         query = "WHERE session_id = ? ORDER BY time_created, id"
         for said in list(database.rows("message", ("id", "data"), query, (row["id"],))):
@@ -118,6 +118,8 @@ class Story:
             if content is not None:
                 Message(self, agent, content).tell(database, said["id"])
         agent.status, agent.error = STATUSES[terminal(agent)]
+        if agent.compacting is not None:
+            self.evidence.records.append(agent.compacting)
 
     def check_children(self):
         """Which call started which sub-agent; sub-agents that are not in the database."""
@@ -153,11 +155,21 @@ class Message:
                 handler(self, part, row["rowid"])
             elif part is not None and not (isinstance(kind, str) and kind in QUIET_PARTS):
                 self.agent.count_unknown("part/%s" % kind)
-        if self.role == "assistant" and self.content.get("summary") is not True:
+        if self.role == "assistant" and self.content.get("summary") is True:
+            self.compacted()
+        elif self.role == "assistant":
             error = self.content.get("error")
             self.agent.error_text = error_text(error) if error else None
             self.agent.finish = text_of(self.content.get("finish"))
             self.agent.last_message = self.texts[-1] if self.texts else None
+
+    def compacted(self):
+        """The answer to a compaction part: its summary, or why there is none."""
+        record, self.agent.compacting = self.agent.compacting, None
+        if record is not None:
+            failed = bool(self.content.get("error"))
+            record.update(outcome="failed" if failed else "completed", summary="".join(self.texts) or None)
+            self.story.evidence.records.append(record)
 
     def on_text(self, part, offset):
         text = text_of(part.get("text"))
@@ -191,12 +203,12 @@ class Message:
             self.story.spawned[child] = (self.agent.invocation_id, identity)
 
     def on_compaction(self, part, offset):
-        self.story.evidence.records.append({
+        self.agent.compacting = {
             "kind": "context_compaction", "invocation_id": self.agent.invocation_id, "observed_at": self.at,
             "trigger": "automatic" if part.get("auto") is True else None, "tokens_before": None, "tokens_after": None,
-            "outcome": "completed", "summary": None, "first_kept_item_id": text_of(part.get("tail_start_id")),
+            "outcome": "incomplete", "summary": None, "first_kept_item_id": text_of(part.get("tail_start_id")),
             "before_model_call": None, "model_calls": [], "after_model_call": None,
-        })  # fmt: skip
+        }  # fmt: skip
 
 
 PARTS = {
