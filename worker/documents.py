@@ -5,7 +5,6 @@ renamed.  Where the disk is full the reserve made at the start is given up for
 it (B22).  Every byte has its secrets blanked before it is written, and size and
 hash of what was written are kept for the manifest.
 """
-
 from __future__ import annotations
 
 import errno
@@ -16,29 +15,23 @@ import os
 from transport.sandbox_transport import EvidenceFile, Redactor, atomic_write
 from worker.session import RESERVE
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-    from worker.session import Session
-
 BATCH = 256 << 10
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def open_live(session: "Session", name: str) -> EvidenceFile:
+def open_live(session, name):
     """A file that grows while the agent runs; enters the manifest by `close_live`. Who writes blanks the secrets."""
     file = EvidenceFile(session.fd, name, fd=session.live[name])
     session.open_files.append(file)
     return file
 
 
-def write_json(session: "Session", name: str, document: "dict[str, Any]") -> str:
+def write_json(session, name, document):
     """Write a whole document under its final name; returns its SHA-256.  Raises OSError where even the reserve is not enough."""
     return write_bytes(session, name, strict_json(document) + b"\n")
 
 
-def write_bytes(session: "Session", name: str, data: bytes) -> str:
+def write_bytes(session, name, data):
     """Like write_json, for a text that is no document of ours."""
     data = Redactor(session.secrets).clean(data)
     try:
@@ -53,7 +46,7 @@ def write_bytes(session: "Session", name: str, data: bytes) -> str:
     return session.files[name]["sha256"]
 
 
-def write_pieces(session: "Session", name: str, pieces: "Iterable[bytes]") -> None:
+def write_pieces(session, name, pieces):
     """A document that need not fit in memory; its agent is dead, so it is written in place and renamed at the end."""
     temporary = ".%s.new-%s" % (name, os.urandom(6).hex())
     file = EvidenceFile(session.fd, temporary, Redactor(session.secrets))
@@ -71,19 +64,19 @@ def write_pieces(session: "Session", name: str, pieces: "Iterable[bytes]") -> No
     session.files[name] = file.entry()
 
 
-def blanked(session: "Session", document: "dict[str, Any]") -> "dict[str, Any]":
+def blanked(session, document):
     """The document as a reader of the written file will see it."""
-    found: "dict[str, Any]" = json.loads(Redactor(session.secrets).clean(strict_json(document)))
+    found = json.loads(Redactor(session.secrets).clean(strict_json(document)))
     return found
 
 
-def fresh_directory(session: "Session", name: str) -> int:
+def fresh_directory(session, name):
     """A new directory `name`; what has that name already (the agent's, or a dead worker's) is moved aside, whatever it is."""
     move_aside(session.fd, name)
     return session.make_directory(name)
 
 
-def move_aside(dirfd: int, name: str) -> None:
+def move_aside(dirfd, name):
     """Free `name`, whatever has it; the file or folder stays under another name and becomes a foreign one."""
     try:
         os.rename(name, ".%s-%s" % (name, os.urandom(6).hex()), src_dir_fd=dirfd, dst_dir_fd=dirfd)
@@ -91,7 +84,7 @@ def move_aside(dirfd: int, name: str) -> None:
         pass
 
 
-def free_reserve(session: "Session") -> bool:
+def free_reserve(session):
     try:
         os.unlink(RESERVE, dir_fd=session.fd)
         return True
@@ -99,7 +92,7 @@ def free_reserve(session: "Session") -> bool:
         return False
 
 
-def strict_json(document: "Any") -> bytes:
+def strict_json(document):
     """UTF-8 JSON that every strict parser reads: no NaN, no infinity, no lone surrogate (C25, C27)."""
     try:
         return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
@@ -107,7 +100,7 @@ def strict_json(document: "Any") -> bytes:
         return json.dumps(_strict(document), ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _strict(value: "Any") -> "Any":
+def _strict(value):
     if isinstance(value, str):
         return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in value)
     if isinstance(value, float):

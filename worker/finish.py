@@ -7,7 +7,6 @@ Files are written after every descendant is dead, so that no process of the
 agent can touch them, and `result.json` is the last.  Where the worker does not live to do this, the
 guard takes `conclude` with facts from the disk (guarding.py).
 """
-
 from __future__ import annotations
 
 import os

@@ -6,7 +6,6 @@ inode, size and hash must be those of the writer.  What does not fit is written
 again from the writer's own descriptor where that still has it, and is said either
 way (gap `evidence_tampered`, never graded: D17).
 """
-
 from __future__ import annotations
 
 import hashlib
@@ -16,18 +15,12 @@ import stat
 from worker import documents
 from worker import session as names
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-    from transport.sandbox_transport import EvidenceFile
-    from worker.session import Session
-
 FOLDERS = (names.BODIES, names.NATIVE)
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 FOREIGN_NAMED = 20  # names in one gap; the count says how many there are
 
 
-def check_live(session: "Session") -> "list[str]":
+def check_live(session):
     """Close the live files and hold everything that was written during the run against what is there now.
 
     Returns the names that are not as they were written. A live file that was replaced or removed is written again
@@ -54,7 +47,7 @@ def check_live(session: "Session") -> "list[str]":
     return changed
 
 
-def _same_file(dirfd: int, file: "EvidenceFile") -> bool:
+def _same_file(dirfd, file):
     try:
         found = os.stat(file.name, dir_fd=dirfd, follow_symlinks=False)
     except OSError:
@@ -62,7 +55,7 @@ def _same_file(dirfd: int, file: "EvidenceFile") -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_ino == file.inode
 
 
-def _write_again(dirfd: int, file: "EvidenceFile") -> None:
+def _write_again(dirfd, file):
     """The file that the writer has, under its name again; what stands there now is moved aside."""
     documents.move_aside(dirfd, file.name)
     try:
@@ -78,7 +71,7 @@ def _write_again(dirfd: int, file: "EvidenceFile") -> None:
     os.close(copy)
 
 
-def digest(dirfd: int, name: str) -> "dict[str, Any] | None":
+def digest(dirfd, name):
     """Size and hash of regular file `name` below the directory (no symlink on the way), or None."""
     sha256, size = hashlib.sha256(), 0
     try:
@@ -94,7 +87,7 @@ def digest(dirfd: int, name: str) -> "dict[str, Any] | None":
     return {"size": size, "sha256": sha256.hexdigest()}
 
 
-def open_below(dirfd: int, name: str) -> int:
+def open_below(dirfd, name):
     """Open `name` (at most one folder deep) without following a symlink.  Raises OSError."""
     folder, _, base = name.rpartition("/")
     if not folder:
@@ -106,7 +99,7 @@ def open_below(dirfd: int, name: str) -> int:
         os.close(inner)
 
 
-def present(session: "Session") -> "list[str]":
+def present(session):
     """Every name in the session directory and its two evidence folders, sorted."""
     found = []
     for name in os.listdir(session.fd):
@@ -121,7 +114,7 @@ def present(session: "Session") -> "list[str]":
     return sorted(found)
 
 
-def gaps(session: "Session", tampered: "list[str]") -> "list[dict[str, Any]]":
+def gaps(session, tampered):
     """What the manifest cannot vouch for, as gaps."""
     ours = set(session.files).union(names.WRITES, session.before)
     foreign = [name for name in present(session) if name not in ours]
@@ -137,11 +130,11 @@ def gaps(session: "Session", tampered: "list[str]") -> "list[dict[str, Any]]":
     return found
 
 
-def gap(code: str, detail: str, count: int) -> "dict[str, Any]":
+def gap(code, detail, count):
     return {"code": code, "invocation_id": None, "detail": detail, "file": None, "offset": None, "count": count}
 
 
-def share(session: "Session") -> None:
+def share(session):
     """Let others read the outcome (`share`), now that the agent is dead."""
     os.fchmod(session.fd, 0o755)
     for name in FOLDERS:
@@ -160,7 +153,7 @@ def share(session: "Session") -> None:
         os.close(fd)
 
 
-def restore_prompt(session: "Session", prompt: "bytes | None") -> None:
+def restore_prompt(session, prompt):
     """Enter prompt.txt as evidence: what the agent was told, with the secrets blanked."""
     if prompt is not None:
         documents.write_bytes(session, names.PROMPT, prompt)

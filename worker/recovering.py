@@ -35,7 +35,8 @@ class Remains:
 
     def lock(self):
         """Whether nobody holds the run's lock; it is ours then, until this process ends."""
-        self.held = os.open(names.LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=self.fd)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        self.held = os.open(names.LOCK, flags, 0o600, dir_fd=self.fd)
         try:
             fcntl.flock(self.held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -4,7 +4,6 @@ The first six fields of the receipt's and the result's contract (`return_code`,
 `timed_out`, `cleanup_confirmed`, `error`, `hostname`, `pid`) are the reference
 runner's and keep their meaning for the hosts that read only those.
 """
-
 from __future__ import annotations
 
 import os
@@ -13,45 +12,41 @@ import sys
 from worker import usage
 from worker.version import BUNDLE, VERSION
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-    from worker.sandbox_runner import Run
-
 SCHEMA = "sandbox-worker/result/1"
 # Causes in which the reference says timed_out although no deadline passed: the runner was told to stop.
 TOLD_TO_STOP = ("stop", "signal", "owner_gone")
 COUNTS = ("requests", "main_requests", "attempts", "retries", "wait_s", "refused", "recovered", "aux_failed")
 
 
-def launch(run: "Run") -> "dict[str, Any]":
+def launch(run):
     """launch.json: which processes there are, what was started and how."""
-    job, error = run.job, launch_error(run)
+    job, error, launched = run.job, launch_error(run), run.launch
     return dict(
         run.session.identity, schema="sandbox-worker/launch/1", version=VERSION, started_at=run.started_at,
-        launched_at=run.session.clock.now(), marker=run.marker, input=run.source, pid=os.getpid(), guard_pid=os.getppid(), agent_pid=run.agent and run.agent.pid,
-        port=run.transport.port if run.transport else None, harness=run.harness.NAME, command=run.launch.get("argv"),
-        given_command=run.launch.get("given_argv"), state=run.launch.get("state"), cwd=job["cwd"], env_names=run.launch.get("env_names"),
-        agent_home=run.launch.get("home"), timeout=job["timeout"], hold=job["retry"]["hold"] if job["model"] else None,
-        notes=run.launch.get("notes", []), error=error and error["message"])
+        launched_at=run.session.clock.now(), marker=run.marker, input=run.source, pid=os.getpid(), guard_pid=os.getppid(),
+        agent_pid=run.agent and run.agent.pid, port=run.transport.port if run.transport else None,
+        harness=run.harness.NAME, command=launched.get("argv"), given_command=launched.get("given_argv"), cwd=job["cwd"],
+        env_names=launched.get("env_names"), agent_home=launched.get("home"), state=launched.get("state"),
+        timeout=job["timeout"], hold=job["retry"]["hold"] if job["model"] else None, notes=launched.get("notes", []),
+        error=error and error["message"])
 
 
-def launch_error(run: "Run") -> "dict[str, Any] | None":
+def launch_error(run):
     error = run.launch_error
     return error if error is None or isinstance(error, dict) else {"kind": error.kind, "message": error.message}
 
 
-def return_code(facts: "dict[str, Any]") -> int:
+def return_code(facts):
     """The agent's exit code, or minus its signal; 1 where unknown (as the reference has it)."""
     return 1 if facts["main_status"] is None else facts["main_status"]
 
 
-def timed_out(facts: "dict[str, Any]") -> bool:
+def timed_out(facts):
     ending = facts["ending"]
     return bool(ending["timed_out"] or (ending["cause"] in TOLD_TO_STOP and ending["signals"]))
 
 
-def receipt(run: "Run", facts: "dict[str, Any]") -> "dict[str, Any]":
+def receipt(run, facts):
     """cleanup.json: proof that no descendant is left, or why there is none."""
     found = facts["receipt"]
     return dict(
@@ -60,7 +55,7 @@ def receipt(run: "Run", facts: "dict[str, Any]") -> "dict[str, Any]":
         proof=found["proof"], signals=facts["ending"]["signals"], killed=found["killed"])
 
 
-def outcome_facts(run: "Run", evidence: "dict[str, Any]", facts: "dict[str, Any]") -> "dict[str, Any]":
+def outcome_facts(run, evidence, facts):
     """What outcome.classify looks at."""
     live = facts["live"]
     return {
@@ -74,8 +69,8 @@ def outcome_facts(run: "Run", evidence: "dict[str, Any]", facts: "dict[str, Any]
         "error_table": getattr(sys.modules[run.harness.READER], "ERRORS", ()), "final_message": evidence.get("final_message")}
 
 
-def document(run: "Run", evidence: "dict[str, Any]", facts: "dict[str, Any]", decided: "dict[str, Any]",
-             disposition: "dict[str, Any]") -> "dict[str, Any]":
+def document(run, evidence, facts, decided,
+             disposition):
     """result.json, without its seal."""
     started, ended = run.started_at, facts["ended_at"]
     error = facts["worker_error"] or (facts["launch_error"] or {}).get("message") or facts["receipt"]["error"]
@@ -93,14 +88,14 @@ def document(run: "Run", evidence: "dict[str, Any]", facts: "dict[str, Any]", de
         files=dict(sorted(run.session.files.items())), exports=evidence.get("exports"))
 
 
-def counts(evidence: "dict[str, Any]", facts: "dict[str, Any]") -> "dict[str, Any]":
+def counts(evidence, facts):
     wire = facts["wire"] or {}
     kinds = evidence["records"].kinds
     return dict({name: wire.get(name) for name in COUNTS}, events=facts["live"].events,
                 tool_calls=kinds.get("tool_call", 0), invocations=kinds.get("agent_invocation", 0))
 
 
-def choose_usage(evidence: "dict[str, Any]", facts: "dict[str, Any]") -> None:
+def choose_usage(evidence, facts):
     """Put the chosen usage and the gaps between its sources into the evidence."""
     chosen, found = usage.choose(facts["wire"], evidence)
     evidence["usage"] = chosen

@@ -4,7 +4,6 @@ Used by the guard right after it has killed and reaped what the worker left.
 Lines are whole because each was one write; a line that was cut all the same is
 cut off, and said (gap `evidence_lost`).
 """
-
 from __future__ import annotations
 
 import json
@@ -17,19 +16,12 @@ from worker import session as names
 from worker.observations import Records
 from worker.sandbox_facts import facts
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-    from worker.sandbox_runner import Run
-    from worker.session import Session
-
 LINES = (names.EVENTS, names.ATTEMPTS)
 ENDING = {"cause": "worker_died", "signals": [], "signal_received": None, "main_status": None, "timed_out": False,
           "lingered": False}
 
 
-def facts_from_disk(run: "Run", info: "dict[str, Any]") -> "dict[str, Any]":
+def facts_from_disk(run, info):
     """The facts of finish.conclude.  info: the guard's {"status", "stopped", "receipt", "complaint"}."""
     session = run.session
     gaps = [gap for name in LINES for gap in cut_last_line(session, name)]
@@ -38,11 +30,11 @@ def facts_from_disk(run: "Run", info: "dict[str, Any]") -> "dict[str, Any]":
     wire = fold_attempts(lines_of(session, names.ATTEMPTS)) if run.job["model"] else None
     return {
         "ending": dict(ENDING), "receipt": info["receipt"], "wire": wire, "live": live, "capture_gaps": gaps,
-        "launch_error": None, "main_status": None, "sandbox": facts(), "worker_error": info["complaint"] or _death(info["status"]),
-        "output_seen": live.events > 0, "ended_at": session.clock.now()}
+        "worker_error": info["complaint"] or _death(info["status"]), "launch_error": None, "main_status": None,
+        "sandbox": facts(), "output_seen": live.events > 0, "ended_at": session.clock.now()}
 
 
-def no_evidence(run: "Run", facts: "dict[str, Any]") -> "dict[str, Any]":
+def no_evidence(run, facts):
     """In place of a reader's collect, where that failed: nothing is known but what the other files say."""
     lost = manifest.gap("agent_artifact_unavailable", "reading the transcript failed: %s" % facts["worker_error"], 1)
     return {"records": Records(), "gaps": [lost], "native_files": {}, "final_message": None, "version": None,
@@ -50,11 +42,11 @@ def no_evidence(run: "Run", facts: "dict[str, Any]") -> "dict[str, Any]":
             "usage_notes": {}, "threads": {}}
 
 
-def _death(status: int) -> str:
+def _death(status):
     return "the worker was killed by signal %d" % -status if status < 0 else "the worker exited with %d" % status
 
 
-def _live(run: "Run", session: "Session") -> "Any":
+def _live(run, session):
     from worker.finish import reader_of
 
     live = reader_of(run.harness).Live()
@@ -64,7 +56,7 @@ def _live(run: "Run", session: "Session") -> "Any":
     return live
 
 
-def lines_of(session: "Session", name: str) -> "Iterator[Any]":
+def lines_of(session, name):
     """The JSON values of a file of lines; none where it does not exist."""
     try:
         fd = manifest.open_below(session.fd, name)
@@ -78,13 +70,13 @@ def lines_of(session: "Session", name: str) -> "Iterator[Any]":
                 continue
 
 
-def cut_last_line(session: "Session", name: str) -> "list[dict[str, Any]]":
+def cut_last_line(session, name):
     """Make the file end with a whole line; the gap says how much that cost."""
     try:
         fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=session.fd)
     except OSError:
         return []
-    with os.fdopen(fd, "r+b", buffering=0) as file:
+    with os.fdopen(fd, "r+b", buffering=0):
         size = os.fstat(fd).st_size
         if not stat.S_ISREG(os.fstat(fd).st_mode) or not size:
             return []
@@ -99,7 +91,7 @@ def cut_last_line(session: "Session", name: str) -> "list[dict[str, Any]]":
     return [manifest.gap("evidence_lost", "%s: the last line was cut" % name, size - end)]
 
 
-def register(session: "Session") -> None:
+def register(session):
     """Enter every file of the dead worker into the manifest, as it is found now."""
     for name in manifest.present(session):
         if name.split("/")[0] in names.EVIDENCE and name not in manifest.FOLDERS:

@@ -7,12 +7,8 @@ import sys
 from worker import kernel
 from worker.processes import read
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
-
-def facts() -> "dict[str, Any]":
+def facts():
     """Python, kernel, user, and which of the means that supervision relies on are there; null where unknown."""
     system = os.uname()
     return {
@@ -26,7 +22,7 @@ def facts() -> "dict[str, Any]":
     }
 
 
-def _status(name: str) -> "str | None":
+def _status(name):
     for line in read("/proc/self/status", 8192).decode("utf-8", "replace").splitlines():
         key, _, value = line.partition(":")
         if key == name:
@@ -34,7 +30,7 @@ def _status(name: str) -> "str | None":
     return None
 
 
-def _memory_limit() -> "float | None":
+def _memory_limit():
     """Of the control group that a container sees at the root of its mount; null where there is none (or no limit)."""
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         text = read(path, 64).strip()

@@ -78,7 +78,7 @@ class Run:
 
     def __init__(self, job, harness, session, token, source=None):
         self.job, self.harness, self.session, self.token, self.source = job, harness, session, token, source
-        self.link = self.transport = self.agent = self.launch_error = None
+        self.link = self.transport = self.agent = self.launch_error = self.complaint_in = self.complaint_out = None
         self.launch, self.warnings = {}, []
         self.started_at = session.clock.now()
         # Unguessable: `recover` kills who carries it, and an agent may have written the file that it reads it from.

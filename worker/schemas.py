@@ -5,14 +5,9 @@ worker writes: `verify` applies `result` on the host, and the tests apply each t
 what real runs wrote.  A field may be added at any time; one is changed or removed
 only with a new number in `schema`.
 """
-
 from __future__ import annotations
 
 from worker.contract import INPUT
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 STRING, NUMBER, INTEGER, BOOLEAN = {"type": "string"}, {"type": "number"}, {"type": "integer"}, {"type": "boolean"}
 OBJECT, LIST = {"type": "object"}, {"type": "array", "items": {"type": "object"}}
@@ -26,20 +21,20 @@ TOKENS = ["input_tokens", "cached_input_tokens", "cache_write_input_tokens", "ou
           "reasoning_output_tokens", "total_tokens"]
 
 
-def null(schema: "dict[str, Any]") -> "dict[str, Any]":
+def null(schema):
     return dict(schema, type=[schema["type"], "null"])
 
 
-def one_of(values: "list[str]") -> "dict[str, Any]":
+def one_of(values):
     return {"type": "string", "enum": values}
 
 
-def document(**fields: "dict[str, Any]") -> "dict[str, Any]":
+def document(**fields):
     """An object with these fields, all required; readers ignore others."""
     return {"type": "object", "required": sorted(fields), "properties": fields}
 
 
-def optional(**fields: "dict[str, Any]") -> "dict[str, Any]":
+def optional(**fields):
     return {"type": "object", "properties": fields}
 
 
@@ -96,13 +91,13 @@ SCHEMAS = {"input": INPUT, "launch": LAUNCH, "attempt": ATTEMPT, "cleanup": CLEA
            "result": RESULT}
 
 
-def published(name: str) -> "dict[str, Any]":
+def published(name):
     """The schema `name` as a JSON Schema document (draft 2020-12)."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "sandbox-worker %s" % name}
     return dict(head, **SCHEMAS[name])
 
 
-def missing(schema: "dict[str, Any]", value: "Any", name: str = "") -> "str | None":
+def missing(schema, value, name: str = ""):
     """The first required field that `value` lacks, by its dotted name, or None."""
     if not isinstance(value, dict):
         return None

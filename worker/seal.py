@@ -1,5 +1,4 @@
 """The seal: a host that gave the run a key can tell its result from a forged one, also when it was not attached."""
-
 from __future__ import annotations
 
 import hashlib
@@ -8,12 +7,8 @@ import json
 
 from worker.documents import strict_json
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
-
-def seal(result: "dict[str, Any]", key: bytes) -> str:
+def seal(result, key):
     """HMAC-SHA256 (hex) over the canonical result without its own seal: sorted names, no spaces, UTF-8.
 
     The result lists size and hash of every other file, so the seal covers them too.

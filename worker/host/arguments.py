@@ -1,5 +1,4 @@
 """Command lines of the small commands: positional words and `--name VALUE` options, without argparse (8 ms)."""
-
 from __future__ import annotations
 
 
@@ -7,8 +6,8 @@ class Misuse(Exception):
     """The command line does not fit; becomes exit code 64 with the usage line."""
 
 
-def parse(words: "list[str]", positional: int, options: "tuple[str, ...]" = (), flags: "tuple[str, ...]" = ()
-          ) -> "tuple[list[str], dict[str, str]]":
+def parse(words, positional, options = (), flags = ()
+          ):
     """(the `positional` words, {option: value, flag: ""}).  `--` ends the options.  Raises Misuse."""
     rest, given = [], {}
     queue = list(words)

@@ -1,5 +1,4 @@
 """`explode DIR`: the bundle's files, for reading where it landed."""
-
 from __future__ import annotations
 
 import os
@@ -9,7 +8,7 @@ from worker.host.arguments import Misuse, parse
 from worker.version import FILES
 
 
-def main(words: "list[str]") -> int:
+def main(words):
     try:
         (directory,), _ = parse(words, 1)
         if not FILES:

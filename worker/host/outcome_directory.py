@@ -4,7 +4,6 @@ Only regular files are opened, symlinks are never followed, documents have a
 size limit, and what does not hold is a sentence in `NotReadable` (exit 66) or in
 the list of faults that `faults` returns.
 """
-
 from __future__ import annotations
 
 import hashlib
@@ -16,10 +15,6 @@ import stat
 from worker.seal import seal
 from worker.session import RESULT
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 LARGEST_DOCUMENT = 256 << 20
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 OUTCOME_FIELDS = ("status", "kind", "fault", "message")
@@ -30,7 +25,7 @@ class NotReadable(Exception):
     """There is no outcome here that can be read; the sentence says why."""
 
 
-def open_regular(directory: str, name: str) -> int:
+def open_regular(directory, name):
     """A descriptor of regular file `name` (relative, no `..`) below `directory`.  Raises NotReadable."""
     parts = name.split("/")
     if name.startswith("/") or any(part in ("", ".", "..") for part in parts):
@@ -48,7 +43,7 @@ def open_regular(directory: str, name: str) -> int:
     return fd
 
 
-def read_document(directory: str, name: str) -> "dict[str, Any]":
+def read_document(directory, name):
     """The JSON object in file `name`.  Raises NotReadable."""
     with os.fdopen(open_regular(directory, name), "rb") as file:
         text = file.read(LARGEST_DOCUMENT + 1)
@@ -63,7 +58,7 @@ def read_document(directory: str, name: str) -> "dict[str, Any]":
     return document
 
 
-def read_result(directory: str) -> "dict[str, Any]":
+def read_result(directory):
     """The result document with outcome and disposition in their shape.  Raises NotReadable."""
     result = read_document(directory, RESULT)
     for field, names in (("outcome", OUTCOME_FIELDS), ("disposition", DISPOSITION_FIELDS), ("files", ())):
@@ -73,7 +68,7 @@ def read_result(directory: str) -> "dict[str, Any]":
     return result
 
 
-def digest(directory: str, name: str) -> "dict[str, Any]":
+def digest(directory, name):
     size, sha256 = 0, hashlib.sha256()
     with os.fdopen(open_regular(directory, name), "rb") as file:
         for chunk in iter(lambda: file.read(1 << 20), b""):
@@ -82,8 +77,8 @@ def digest(directory: str, name: str) -> "dict[str, Any]":
     return {"size": size, "sha256": sha256.hexdigest()}
 
 
-def faults(directory: str, result: "dict[str, Any]", nonce: "str | None" = None,
-           manifest: "dict[str, str] | None" = None, seal_key: "bytes | None" = None) -> "list[str]":
+def faults(directory, result, nonce = None,
+           manifest = None, seal_key = None):
     """What does not hold, one sentence each; an empty list means that the outcome is what the worker wrote.
 
     nonce: the host's name of the run.  manifest: {file: SHA-256} as the run printed it on its own
@@ -95,15 +90,14 @@ def faults(directory: str, result: "dict[str, Any]", nonce: "str | None" = None,
     if seal_key is not None and not hmac.compare_digest(str(result.get("seal")), seal(result, seal_key)):
         found.append("seal: does not match the result")
     listed = dict(result["files"])
-    for name, sha256 in (manifest or {}).items():
-        if name not in listed and name != RESULT:
-            found.append("%s: was announced by the run but is not in the result" % name)
+    found += ["%s: was announced by the run but is not in the result" % name
+              for name in manifest or () if name not in listed and name != RESULT]
     for name in sorted(listed) + ([RESULT] if manifest else []):
         found += _file_fault(directory, name, listed.get(name), (manifest or {}).get(name))
     return found
 
 
-def _file_fault(directory: str, name: str, listed: "Any", announced: "str | None") -> "list[str]":
+def _file_fault(directory, name, listed, announced):
     try:
         found = digest(directory, name)
     except NotReadable as error:

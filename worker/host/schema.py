@@ -1,5 +1,4 @@
 """`schema NAME`: the JSON Schema of a document, made from the table that validates it."""
-
 from __future__ import annotations
 
 import json
@@ -10,7 +9,7 @@ from worker.host.arguments import Misuse, parse
 from worker.schemas import SCHEMAS, published
 
 
-def main(words: "list[str]") -> int:
+def main(words):
     try:
         (name,), _ = parse(words, 1)
         if name not in SCHEMAS:

@@ -3,7 +3,6 @@
 Everything shown came out of a sandbox: control characters, escape sequences and
 bidirectional marks are replaced before they reach a terminal.
 """
-
 from __future__ import annotations
 
 import os
@@ -14,17 +13,13 @@ from worker.host.arguments import Misuse, parse
 from worker.host.outcome_directory import NotReadable, read_document, read_result
 from worker.session import CLEANUP, OBSERVATIONS
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 COLOURS = {"grade": "32", "mask": "33", "retry": "35"}
 # Format characters that reorder or hide text on a terminal (Unicode 15, categories Cf and Zl, Zp).
 HIDDEN = frozenset("\u200b\u200c\u200d\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff")
 SHOWN = 12
 
 
-def plain(value: "Any", width: int = 100) -> str:
+def plain(value, width: int = 100):
     """`value` as one line of at most `width` characters that a terminal shows as it is."""
     text = value if isinstance(value, str) else str(value)
     clean = "".join("?" if (c < " " or "\x7f" <= c < "\xa0" or c in HIDDEN or "\ud800" <= c <= "\udfff") else c
@@ -32,14 +27,14 @@ def plain(value: "Any", width: int = 100) -> str:
     return clean if len(clean) <= width else clean[: width - 3] + "..."
 
 
-def coloured(text: str, colour: str) -> str:
+def coloured(text, colour):
     """`text` in an ANSI colour, on a terminal without NO_COLOR only."""
     if not colour or os.environ.get("NO_COLOR") or not sys.stdout.isatty():
         return text
     return "\x1b[%sm%s\x1b[0m" % (colour, text)
 
 
-def main(words: "list[str]") -> int:
+def main(words):
     try:
         (directory,), _ = parse(words, 1)
         result = read_result(directory)
@@ -53,14 +48,14 @@ def main(words: "list[str]") -> int:
     return 0
 
 
-def _optional(directory: str, name: str) -> "dict[str, Any]":
+def _optional(directory, name):
     try:
         return read_document(directory, name)
     except NotReadable:
         return {}
 
 
-def screen(result: "dict[str, Any]", observations: "dict[str, Any]", receipt: "dict[str, Any]") -> "list[str]":
+def screen(result, observations, receipt):
     """The lines of the summary; every part tolerates what is missing."""
     outcome, disposition = result["outcome"], result["disposition"]
     action = str(disposition["action"])
@@ -76,7 +71,7 @@ def screen(result: "dict[str, Any]", observations: "dict[str, Any]", receipt: "d
     return ["%-9s %s" % row for row in rows]
 
 
-def _agent(result: "dict[str, Any]") -> "list[tuple[str, str]]":
+def _agent(result):
     harness = result.get("harness") or {}
     seconds = (result.get("duration_ms") or 0) / 1000
     rows = [("agent", "%s %s, exit %s, %.1f s" % (plain(harness.get("name"), 20), plain(harness.get("version") or "?", 20),
@@ -86,7 +81,7 @@ def _agent(result: "dict[str, Any]") -> "list[tuple[str, str]]":
     return rows
 
 
-def _model(result: "dict[str, Any]") -> "list[tuple[str, str]]":
+def _model(result):
     counts, usage = result.get("counts") or {}, (result.get("usage") or {}).get("chosen") or {}
     rows = [("model", "%s requests, %s attempts, %s retries, %s s waited" % tuple(
         plain(counts.get(name, "?"), 12) for name in ("requests", "attempts", "retries", "wait_s")))]
@@ -98,14 +93,14 @@ def _model(result: "dict[str, Any]") -> "list[tuple[str, str]]":
     return rows
 
 
-def _tools(observations: "dict[str, Any]") -> "list[tuple[str, str]]":
+def _tools(observations):
     calls = [r for r in observations.get("records") or [] if isinstance(r, dict) and r.get("kind") == "tool_call"]
     rows = [("tool", "%-10s %s %s" % (plain(call.get("status"), 10), plain(call.get("tool_name"), 30),
                                       plain(call.get("tool_call_id"), 40))) for call in calls[:SHOWN]]
     return rows + ([("", "and %d more tool calls" % (len(calls) - SHOWN))] if len(calls) > SHOWN else [])
 
 
-def _cleanup(result: "dict[str, Any]", receipt: "dict[str, Any]") -> "list[tuple[str, str]]":
+def _cleanup(result, receipt):
     killed = receipt.get("killed") or []
     word = "confirmed" if result.get("cleanup_confirmed") is True else "NOT CONFIRMED: %s" % plain(receipt.get("error"), 100)
     rows = [("cleanup", "%s, %d left-over process%s killed" % (word, len(killed), "" if len(killed) == 1 else "es"))]
@@ -113,7 +108,7 @@ def _cleanup(result: "dict[str, Any]", receipt: "dict[str, Any]") -> "list[tuple
                    for p in killed[:SHOWN] if isinstance(p, dict)]
 
 
-def _listed(title: str, items: "Any", fields: "tuple[str, ...]") -> "list[tuple[str, str]]":
+def _listed(title, items, fields):
     items = [item for item in items or [] if isinstance(item, dict)]
     rows = [(title, "  ".join(plain(item.get(field) or "", 90) for field in fields)) for item in items[:SHOWN]]
     return rows + ([("", "and %d more" % (len(items) - SHOWN))] if len(items) > SHOWN else [])

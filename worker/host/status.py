@@ -3,7 +3,6 @@
 Each line of the live files is read once: `Progress` remembers how far it came,
 so following a run of hours costs no more than its own growth.
 """
-
 from __future__ import annotations
 
 import json
@@ -18,20 +17,16 @@ from worker.host.outcome_directory import NotReadable, open_regular, read_docume
 from worker.host.show import plain
 from worker.session import ATTEMPTS, EVENTS, LAUNCH, RESULT
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 INTERVAL = 1.0  # seconds between two looks with --follow
 
 
 class Lines:
     """The complete lines that were added to a growing file since the last look."""
 
-    def __init__(self, directory: str, name: str) -> None:
+    def __init__(self, directory, name):
         self.directory, self.name, self.offset = directory, name, 0
 
-    def new(self) -> "list[Any]":
+    def new(self):
         try:
             fd = open_regular(self.directory, self.name)
         except NotReadable:
@@ -44,7 +39,7 @@ class Lines:
         return [found for found in map(_parsed, whole.split(b"\n")) if found is not None]
 
 
-def _parsed(line: bytes) -> "Any":
+def _parsed(line):
     try:
         return json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError):
@@ -54,14 +49,14 @@ def _parsed(line: bytes) -> "Any":
 class Progress:
     """The numbers of one run so far."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory):
         self.directory = directory
         self.attempts, self.events = Lines(directory, ATTEMPTS), Lines(directory, EVENTS)
-        self.requests: "set[str]" = set()
-        self.numbers: "dict[str, Any]" = {
+        self.requests = set()
+        self.numbers = {
             "attempts": 0, "retries": 0, "wait_s": 0.0, "input_tokens": 0, "output_tokens": 0, "events": 0, "last": None}
 
-    def look(self) -> "dict[str, Any]":
+    def look(self):
         """{"state", "elapsed_s", "remaining_s", counts...}; state is starting, running or the action of the outcome."""
         for record in self.attempts.new():
             if isinstance(record, dict):
@@ -71,7 +66,7 @@ class Progress:
             self.numbers["last"] = _last(pair) or self.numbers["last"]
         return dict(self.numbers, requests=len(self.requests), **self._times())
 
-    def _count(self, record: "dict[str, Any]") -> None:
+    def _count(self, record):
         numbers, usage = self.numbers, record.get("usage") or {}
         self.requests.add(str(record.get("request")))
         numbers["attempts"] += 1
@@ -80,7 +75,7 @@ class Progress:
         for name in ("input_tokens", "output_tokens"):
             numbers[name] += int(usage.get(name) or 0)
 
-    def _times(self) -> "dict[str, Any]":
+    def _times(self):
         launch, result = _read(self.directory, LAUNCH), _read(self.directory, RESULT)
         if result:
             action = (result.get("disposition") or {}).get("action")
@@ -93,14 +88,14 @@ class Progress:
                 "remaining_s": round(max(0.0, float(launch.get("timeout") or 0) - elapsed), 1)}
 
 
-def _read(directory: str, name: str) -> "dict[str, Any]":
+def _read(directory, name):
     try:
         return read_document(directory, name)
     except NotReadable:
         return {}
 
 
-def _last(pair: "Any") -> "str | None":
+def _last(pair):
     """A few words about an event: its type and the tool or command in it."""
     event = pair[1] if isinstance(pair, list) and len(pair) == 2 else None
     if not isinstance(event, dict):
@@ -110,7 +105,7 @@ def _last(pair: "Any") -> "str | None":
     return plain(" ".join(word for word in words if isinstance(word, str)), 60) or None
 
 
-def line(look: "dict[str, Any]") -> str:
+def line(look):
     """One progress line of at most 80 columns' worth of words."""
     head = look["state"] if look["state"] != "ended" else "ended: %s (%s)" % (look["action"], look["kind"])
     if look["elapsed_s"] is None:
@@ -120,7 +115,7 @@ def line(look: "dict[str, Any]") -> str:
         look["input_tokens"], look["output_tokens"], look["last"] or ""), 140)
 
 
-def main(words: "list[str]") -> int:
+def main(words):
     try:
         (directory,), given = parse(words, 1, (), ("--follow", "--json"))
     except Misuse as error:

@@ -1,5 +1,4 @@
 """`verdict OUT`: what to do with the run, as one line and as the exit code of DESIGN 5."""
-
 from __future__ import annotations
 
 import os
@@ -11,7 +10,7 @@ from worker.host.show import plain
 from worker.policy import exit_code
 
 
-def main(words: "list[str]") -> int:
+def main(words):
     try:
         (directory,), _ = parse(words, 1)
         result = read_result(directory)

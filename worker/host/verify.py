@@ -1,5 +1,4 @@
 """`verify OUT`: is this the outcome that the worker wrote?  0 yes; 65 no, one sentence per fault; 66 nothing readable."""
-
 from __future__ import annotations
 
 import json
@@ -10,7 +9,7 @@ from worker.host.arguments import Misuse, parse
 from worker.host.outcome_directory import NotReadable, faults, read_result
 
 
-def main(words: "list[str]") -> int:
+def main(words):
     try:
         (directory,), given = parse(words, 1, ("--nonce", "--manifest", "--seal-key-file"))
         manifest = _manifest(given.get("--manifest"))
@@ -28,7 +27,7 @@ def main(words: "list[str]") -> int:
     return cli.BAD_INPUT if found else 0
 
 
-def _bytes(path: "str | None") -> "bytes | None":
+def _bytes(path):
     if path is None:
         return None
     try:
@@ -38,7 +37,7 @@ def _bytes(path: "str | None") -> "bytes | None":
         raise Misuse("%s cannot be read (%s)" % (path, error.strerror)) from None
 
 
-def _manifest(path: "str | None") -> "dict[str, str] | None":
+def _manifest(path):
     """The `files` of the last line of what `run` printed on its stdout (saved in a file)."""
     text = _bytes(path)
     if text is None:
