@@ -27,7 +27,8 @@ print(json.dumps({
     "leader": os.getsid(0) == os.getpid() == os.getpgid(0), "stdin": os.read(0, 100).decode(),
     "oom": int(open("/proc/self/oom_score_adj").read()), "bounding": int(status["CapBnd"], 16),
     "permitted": int(status["CapPrm"], 16), "no_new_privs": status["NoNewPrivs"],
-    "uid": os.getuid(), "groups": os.getgroups(),
+    "uid": os.getuid(),
+    "groups": os.getgroups(),
     "environ": limits("environ"), "mem": limits("mem"), "maps": limits("maps"), "cwd": os.getcwd(),
     "tty": os.path.exists("/dev/tty") and os.access("/dev/tty", os.R_OK) and tty(),
     "reopened": [open("/dev/stdout", "w").close(), open("/dev/stderr", "w").close()]}))

@@ -23,15 +23,20 @@ pytestmark = pytest.mark.engine
 HANG = 300
 ENDS = ("double_fork", "setsid", "stopped", "chain_of_100", "forking_on", "holding_stdout")
 # Runs one program and prints the receipt; $1 the program, $2.. a prefix. All files lie in /tmp/job.
-SCRIPT = """
+PREPARE = """
 cd /tmp/job && mkdir run
-printf '{"directory":"/tmp/job/run","command":["python3","-I","-S","/tmp/job/programs.py","%s","token"],"cwd":"/","timeout":60}' "$1" > run/input.json
+COMMAND='"python3","-I","-S","/tmp/job/programs.py"'
+printf '{"directory":"/tmp/job/run","command":[%s,"%s","token"],"cwd":"/","timeout":60}' "$COMMAND" "$1" > run/input.json
+"""
+SCRIPT = PREPARE + """
 python3 -I -S sandbox-worker.pyz run run/input.json > out 2> err
 echo "$?" > code
-python3 -I -S -c 'import json; print(json.dumps([int(open("code").read()), json.load(open("run/cleanup.json")), json.load(open("run/result.json"))]))' || cat err
+python3 -I -S -c '
+import json
+print(json.dumps([int(open("code").read()), json.load(open("run/cleanup.json")), json.load(open("run/result.json"))]))
+' || cat err
 """
-SCRIPT_AS_PID_1 = SCRIPT.replace("python3 -I -S sandbox-worker.pyz run run/input.json > out 2> err\n", "").partition("echo")[0] + \
-    "exec python3 -I -S sandbox-worker.pyz run run/input.json"
+SCRIPT_AS_PID_1 = PREPARE + "exec python3 -I -S sandbox-worker.pyz run run/input.json"
 
 
 @pytest.fixture

@@ -33,7 +33,8 @@ def groups():
 
 
 def counter(what, mine, early=None):
-    """The number, or None; early: contents of some of the files, read before. A container's own mount shows its group at the root, the host's below the group's path."""
+    """The number, or None; early: contents of some of the files, read before.
+    A container's own mount shows its group at the root, the host's below the group's path."""
     for controller, name, word in COUNTERS[what]:
         path = mine.get(controller, "/").strip("/")
         for place in (os.path.join(ROOT, controller, path), os.path.join(ROOT, controller),

@@ -35,6 +35,8 @@ def clean_up(deadline_s, wakeup, agent=None, link=None, marker=None):
     """
     hunt = Hunt(time.monotonic() + deadline_s, wakeup, agent)
     gone = hunt.run()
+    if link is not None and link.peer == os.getppid():
+        os.kill(link.peer, signal.SIGCONT)  # the agent may have stopped our guard; a parent's number is its own
     proof, error = None, hunt.error
     if gone and (kernel.is_subreaper() or os.getpid() == 1):
         proof = hunt.proof
@@ -202,16 +204,17 @@ def kill_marked(marker, since_ticks=0):
     They are not our children, so a number might be given anew at any time: a pidfd holds the process while it is looked
     at again (Python 3.9 on Linux 5.3; else the look comes right before the signal).
     """
-    killed = []
+    killed: dict = {}
     for _ in range(RUSH):
-        found = [pid for pid in processes.marked(marker) if (processes.start_ticks(pid) or 0) >= since_ticks]
-        for pid in found:
-            entry = dict(processes.describe(pid, processes.uptime()), escaped="reparented")
-            if _signal_if(pid, marker, processes.start_ticks(pid)):
-                killed.append(entry)
+        found = {(pid, processes.start_ticks(pid)) for pid in processes.marked(marker)} - set(killed)
+        for pid, started in found:
+            if started is not None and started >= since_ticks:
+                entry = dict(processes.describe(pid, processes.uptime()), escaped="reparented")
+                if _signal_if(pid, marker, started):
+                    killed[pid, started] = entry
         if not found:
             break
-    return killed
+    return list(killed.values())
 
 
 def _signal_if(pid, marker, started):
@@ -220,7 +223,7 @@ def _signal_if(pid, marker, started):
     except (AttributeError, OSError):
         handle = None
     try:
-        if started is None or started != processes.start_ticks(pid) or not processes.has_marker(pid, marker):
+        if started != processes.start_ticks(pid) or not processes.has_marker(pid, marker):
             return False
         if handle is None:
             os.kill(pid, signal.SIGKILL)
