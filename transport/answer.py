@@ -1,6 +1,6 @@
 """A response on its way to a client: the head as it goes on, the bytes that are held, and how it ends.
 
-- The status line, header order and case are the upstream's; only hop-by-hop headers are ours. A chunked body keeps its
+- The status line and the header lines are the upstream's; only hop-by-hop headers are ours. A chunked body keeps its
   chunks, extensions and trailers; for an HTTP/1.0 client it is unchunked and ends with the connection.
 - An answer that is not complete is passed on as what it is: length and chunks stay as announced, the last chunk is not
   sent, the connection is closed. A clean end is never manufactured (A18, A53).
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from transport import http1
 
+TOGETHER = 65536  # bytes: head and body in one send up to here
+
 
 def head_bytes(head, framing, http10, close):
     """`framing` is the response reader's: length, chunked or close."""
     _, status, reason = head.first
-    lines = [b"HTTP/1.1 %d %s" % (status, reason)]
-    lines += [b"%s: %s" % pair for pair in head.end_to_end()]
+    lines = [b"HTTP/1.1 %d %s" % (status, reason), *head.end_to_end()]
     if framing == "chunked" and not http10:
         lines.append(b"Transfer-Encoding: chunked")
     if close:
@@ -42,7 +43,7 @@ class Answer:
         unchunk = http1.Chunked() if self.framing == "chunked" and client.http10 else None
         for piece in self.body.pieces():
             piece = unchunk.feed(piece) if unchunk else piece
-            if len(block) + len(piece) > 65536:
+            if len(block) + len(piece) > TOGETHER:
                 client.send(block)
                 block = b""
             block += piece

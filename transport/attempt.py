@@ -6,12 +6,14 @@ Rules of this file
   Answer. `hold: first_event` releases at the first content event of a stream or the first byte of anything else;
   `hold: answer` at the end of a model answer. An error (by status, or in a stream before content) is held to its end, as
   far as HOLD_SECONDS and HOLD_BYTES go, so that it can be judged, retried, or passed on whole.
-- Bytes go to the client before they are read for the record and before they are written to disk.
+- Bytes are read for the record, go to the client, and are written to disk, in this order. The last bytes, and those with a
+  stream's terminal event, go when all that follows from the answer is settled (delivery.py): a client acts on them.
+- What the record needs of the request is worked out while the upstream thinks.
 """
 from __future__ import annotations
 
 from transport import http1
-from transport.answer import Answer, ends_connection, head_bytes
+from transport.answer import TOGETHER, Answer, ends_connection, head_bytes
 from transport.attempts import kept_headers
 from transport.dialects import Reader
 from transport.errors import SpoolFull, Stopped, UpstreamFailed, from_os_error
@@ -31,20 +33,20 @@ class HoldOver(Exception):
 
 
 class Attempt:
-    __slots__ = ("engine", "client", "request", "record", "link", "head", "body", "reader", "answer", "released", "error",
-                 "failure", "clean", "hold_answer", "hold_until", "sent_at", "open", "response_file", "request_file", "pairs",
-                 "keep_alive", "stream_failed", "would_retry")
+    __slots__ = ("engine", "client", "request", "delivery", "record", "link", "head", "body", "reader", "answer", "released",
+                 "ended", "last", "error", "failure", "clean", "hold_answer", "hold_until", "sent_at", "open", "response_file",
+                 "request_file", "stream_failed")
 
-    def __init__(self, engine, client, request, number, open_entry, would_retry):
-        self.engine, self.client, self.request = engine, client, request
-        self.record, self.open = engine.new_record(request, number), open_entry
+    def __init__(self, delivery):
+        self.delivery, self.open = delivery, delivery.open
+        self.engine, self.client, self.request = engine, _, request = delivery.engine, delivery.client, delivery.request
+        self.record = engine.new_record(request, delivery.entry.failures + 1)
         self.link = self.head = self.body = self.reader = self.answer = self.error = self.failure = None
-        self.released = self.clean = self.stream_failed = False
+        self.released = self.ended = self.clean = self.stream_failed = False
         self.hold_answer = engine.retry["hold"] == "answer" and request.dialect is not None
-        self.hold_until = self.sent_at = None
-        self.response_file = self.request_file = None
-        self.pairs, self.keep_alive, self.would_retry = [], request.head.keeps_alive(), would_retry
-        engine.opened(self)
+        self.hold_until = self.sent_at = self.response_file = self.request_file = None
+        self.last = b""  # of a released answer: kept back until it is settled
+        engine.live[self.record["seq"]] = self
 
     # -- the exchange ----------------------------------------------------------------------------------------------
     def exchange(self, fresh):
@@ -68,12 +70,13 @@ class Attempt:
 
     def _send(self, fresh):
         engine, request, record = self.engine, self.request, self.record
-        watch = self.client.watch
+        watch, size = self.client.watch, request.size
         self.link = link = engine.upstream.take(watch, fresh)
         record["reused_connection"] = link.reused
         self._state("sent")
         record["sent_at"], self.sent_at = engine.now(), monotonic()
-        link.send(engine.outgoing.head(request), request.spool.pieces(), watch)
+        bodiless, head = request.asking.onward
+        link.send(b"%s%d\r\n\r\n" % (head, size) if size else bodiless, request.spool, watch)
         engine.face.last_activity = monotonic()
         if request.first_seq is None:
             request.first_seq = record["seq"]
@@ -81,26 +84,26 @@ class Attempt:
             if self.request_file:
                 for piece in request.spool.pieces():
                     self.request_file.write(piece)
+        self.describe()
 
     def _read_head(self):
         engine, record = self.engine, self.record
         self.head = head = self.link.read_head(self.client.watch, self._timeouts)
+        status, location = head.first[1], head.text(b"location")
         engine.face.last_activity = now = monotonic()
-        record["first_byte_at"], record["status"] = engine.now(), head.first[1]
-        self.pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers]
-        record["response_headers"] = kept_headers(self.pairs)
-        record["retry_after"] = record["response_headers"].get("retry-after")
+        record["first_byte_at"], record["status"] = engine.now(), status
+        record["response_headers"] = headers = kept_headers(head)
+        record["retry_after"] = headers.get("retry-after")
         self._state("streaming")
-        location = head.get(b"location")
-        if 300 <= head.first[1] < 400 and location is not None and not engine.route.same_origin(location.decode("latin-1")):
-            raise UpstreamFailed("head", "redirect_refused", location.decode("latin-1")[:200], "unexpected_response",
-                                 rule="redirect_refused")
-        self.body = http1.response_body(head, self.request.head.first[0])
-        self.reader = Reader(self.request.dialect, _latin(head.get(b"content-type")), _latin(head.get(b"content-encoding")))
+        if 300 <= status < 400 and location is not None and not engine.route.same_origin(location):
+            raise UpstreamFailed("head", "redirect_refused", location[:200], "unexpected_response", rule="redirect_refused")
+        self.body = http1.response_body(head, self.request.asking.head.first[0])
+        self.reader = Reader(self.request.dialect, head.text(b"content-type"), head.text(b"content-encoding"))
         self.answer = Answer(head, self.body.framing, Spool(engine.dirfd))
-        if not self.hold_answer or head.first[1] >= 400:
+        if not self.hold_answer or status >= 400:
             self.hold_until = now + HOLD_SECONDS
-        self.response_file = engine.bodies.open(record["seq"], "response") if not self.body.done else None
+        if not self.body.done:
+            self.response_file = engine.bodies.open(record["seq"], "response")
 
     def _read_body(self):
         body, link, watch = self.body, self.link, self.client.watch
@@ -120,19 +123,26 @@ class Attempt:
             self._take(body.feed(data), body.wire)
 
     def _take(self, piece, wire):
-        record, reader = self.record, self.reader
-        if self.released:
-            self.client.send(piece if self.client.http10 else wire)
-            reader.feed(piece)
-        else:
-            reader.feed(piece)
+        self.reader.feed(piece)
+        self.record["response_bytes"] += len(piece)
+        if not self.released:
             self._hold(wire)
-        record["response_bytes"] += len(piece)
+        elif self.body.done:
+            self.last = piece if self.client.http10 else wire
+        else:
+            if self.reader.terminal is not None and not self.ended:
+                self._end()
+            self.client.send(piece if self.client.http10 else wire)
         if self.response_file:
             self.response_file.write(piece)
         self.engine.face.last_activity = now = monotonic()
         if self.open is not None:
             self.open.byte_at = now
+
+    def _end(self):
+        self.ended = True
+        self._copy_reader()
+        self.delivery.ends(self)
 
     # -- holding -----------------------------------------------------------------------------------------------------
     def _hold(self, wire):
@@ -142,6 +152,8 @@ class Attempt:
             self.release()
             self.client.send(wire)
             return
+        if self.body.done:
+            return  # it is all there: judged first, then sent
         if self._is_error():
             if self.hold_until is None:
                 self.hold_until = monotonic() + HOLD_SECONDS
@@ -157,13 +169,12 @@ class Attempt:
         reader = self.reader
         if reader.content_seen or reader.not_decoded or reader.dialect is None:
             return True
-        kind = (self.head.get(b"content-type") or b"").lower()
-        return not reader.is_stream and not kind.startswith(b"text/event-stream") and self.answer.body.size > 0
+        return not reader.is_stream and not reader.says_events and self.answer.body.size > 0
 
     def _hold_is_over(self):
         """An error that does not end is judged by what is there: leave it for another try, or pass it on."""
         self.hold_until = None
-        if self._is_error() and self.would_retry(self):
+        if self._is_error() and self.delivery.would_retry(self):
             raise UpstreamFailed("body", "hold_over", "an error answer that did not end in time", self.judge(False))
         self.release()
 
@@ -171,14 +182,15 @@ class Attempt:
         """The client gets the head and what was held; from here on there is no other try."""
         if self.released:
             return
-        self.released, client = True, self.client
-        framing = self.body.framing
-        close = ends_connection(framing, client.http10, self.keep_alive)
+        self.released, client, framing = True, self.client, self.body.framing
+        if self.reader.terminal is not None:
+            self._end()
+        close = ends_connection(framing, client.http10, self.delivery.keep_alive)
         block = head_bytes(self.head, framing, client.http10, close)
         unchunk = http1.Chunked() if framing == "chunked" and client.http10 else None
         for piece in self.answer.body.pieces():
             block += unchunk.feed(piece) if unchunk else piece
-            if len(block) > READ:
+            if len(block) > TOGETHER:
                 client.send(block)
                 block = b""
         if block:
@@ -188,18 +200,22 @@ class Attempt:
 
     def finish_release(self):
         """The end of a released answer. -> may the client's connection go on?"""
-        client, framing = self.client, self.body.framing
+        client, framing, rest = self.client, self.body.framing, self.last
         whole = self.clean and not (self.stream_failed and framing == "chunked")
+        if whole and not client.http10:
+            rest += self.body.tail
+        if rest:
+            client.send(rest)
         if not whole:
             client.abort(reset=framing == "close" or client.http10)
             return False
-        if self.body.tail and not client.http10:
-            client.send(self.body.tail)
-        return not ends_connection(framing, client.http10, self.keep_alive)
+        return not ends_connection(framing, client.http10, self.delivery.keep_alive)
 
     # -- deadlines ---------------------------------------------------------------------------------------------------
     def _timeouts(self, kind):
         """-> (until, what to raise then) for the next read: the nearest of the deadlines that apply."""
+        if not self.engine.timed and (self.released or self.hold_until is None):
+            return None, None
         settings, until, cause = self.engine.settings, None, None
         seconds = settings.get("first_byte_timeout" if kind == "first_byte" else "idle_timeout")
         if seconds:
@@ -228,7 +244,7 @@ class Attempt:
         if status < 300 and reader.error is None and self.error is None and (
                 not finished or self.request.dialect is None or reader.complete or reader.not_decoded):
             return None
-        delay = asked_delay(self.pairs, reader.retry_delay, self.engine.now())[0]
+        delay = asked_delay(self.pairs(), reader.retry_delay, self.engine.now())[0]
         kind = classify(status, reader.error, record["response_headers"].get("content-type"), reader.excerpt, delay)
         if status >= 400 or reader.error is not None:
             return kind or "unexpected_response"
@@ -256,6 +272,10 @@ class Attempt:
         if (reader.excerpt or record["status"] >= 400) and record["provider_error"] is None and reader.excerpt:
             record["provider_error"] = {"code": None, "type": None, "message": None, "excerpt": reader.excerpt}
 
+    def pairs(self):
+        """The response's headers as text."""
+        return self.head.pairs() if self.head is not None else []
+
     def _how_truncated(self):
         if isinstance(self.body, http1.Sized):
             got = self.body.length - self.body.left
@@ -271,22 +291,29 @@ class Attempt:
         return bool(self.error is not None and self.link is not None and self.link.sent_all and not self.link.got_byte)
 
     # -- the end -----------------------------------------------------------------------------------------------------
+    def describe(self):
+        """What the record says of the request, main or not, however the attempt ends."""
+        request, record = self.request, self.record
+        request.look()
+        record["model"] = request.model or record["model"]
+        record["fingerprint"], record["request_sha256"] = request.fingerprint, request.sha256
+
     def close(self, failed):
         """Write the record and close the files. Called once on every way out; a stop may have been first."""
-        request, record = self.request, self.record
-        request.describe()
-        record["model"], record["main"] = request.model or record["model"], request.main
+        if self.record["fingerprint"] is None:
+            self.describe()
         names = []
         for file in (self.request_file, self.response_file):
             if file:
                 file.end(failed)
                 names.append("bodies/" + file.name)
-        record["bodies"] = names or None
-        self.engine.closed(record)
+        self.record["bodies"] = names or None
+        self.engine.closed(self.record)
 
     def shut_down(self):
         """Called by another thread at the end of the run, when the handler did not come back in time."""
-        self.engine.closed(dict(self.record, error=Stopped().as_record(), decision="gave_up", rule="shutdown"))
+        decision = "forwarded" if self.released else "gave_up"
+        self.engine.closed(dict(self.record, error=Stopped().as_record(), decision=decision, rule="shutdown"))
 
     def left(self, reason):
         """The client left or the run stops: what was read so far goes into the record."""
@@ -313,7 +340,3 @@ class Attempt:
             self.open.state, self.open.attempt, self.open.byte_at = state, self.record["attempt"], monotonic()
             if state == "sent":
                 self.open.since = self.engine.now()
-
-
-def _latin(value):
-    return value.decode("latin-1") if value is not None else None

@@ -4,10 +4,14 @@
 - `Book` gives out `seq` (rising, at the attempt's start, so that bodies/SEQ.* have their names) and writes each record
   once, redacted, as one line. `Summary` folds records into the figures that the worker reads; the same fold runs over
   the lines on disk after a crash (`fold_attempts`).
+- What a client can know, the book knows: a record is `settled` before the end of its answer is sent on, so that a next
+  request meets its tokens in the limits and an agent that exits leaves true figures. It is written, and folded for good,
+  when the exchange is over; until then `figures` and `spent` count it as it stands.
 - Text in a record is JSON with ASCII only: bytes of headers are read as Latin-1 (RFC 9110 5.5), nothing can fail to encode.
 """
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 
@@ -22,31 +26,43 @@ KEPT_HEADERS = frozenset((
 
 
 def new_record(seq, request, attempt, invocation_id, started_at):
+    asking = request.asking
     return {
-        "seq": seq, "request": request.id, "fingerprint": request.fingerprint, "attempt": attempt,
-        "invocation_id": invocation_id, "main": request.main, "method": request.method, "path": request.target,
-        "dialect": request.dialect, "model": request.model, "identity": request.identity, "user_agent": request.user_agent,
+        "seq": seq, "request": request.id, "fingerprint": None, "attempt": attempt,
+        "invocation_id": invocation_id, "main": request.main, "method": asking.method, "path": asking.target,
+        "dialect": request.dialect, "model": request.model, "identity": asking.identity, "user_agent": asking.user_agent,
         "started_at": started_at, "sent_at": None, "first_byte_at": None, "ended_at": None,
         "status": None, "response_id": None, "response_headers": {}, "retry_after": None, "wait": None,
         "decision": None, "rule": None, "failure": None, "provider_error": None, "error": None,
-        "request_bytes": request.size, "request_sha256": request.sha256, "request_encoding": request.encoding,
+        "request_bytes": request.size, "request_sha256": None, "request_encoding": asking.encoding,
         "response_bytes": 0, "events": 0, "terminal": None, "finish": None, "stream_error": None,
         "usage": None, "usage_raw": None, "not_decoded": None, "reused_connection": False, "ambiguous": False,
         "bodies": None,
     }
 
 
-def kept_headers(pairs):
-    """(name, value) of str -> {lower name: value, or list of values where there are several}."""
+def kept_headers(head):
+    """The telling headers of a response: {lower name: value, or list of values where there are several}."""
     kept = {}
-    for name, value in pairs:
-        lower = name.lower()
-        if lower in KEPT_HEADERS or "ratelimit" in lower or "rate-limit" in lower:
-            if lower in kept:
-                kept[lower] = (kept[lower] if isinstance(kept[lower], list) else [kept[lower]]) + [value]
-            else:
-                kept[lower] = value
+    for lower, values in head.names.items():
+        name = _KEPT.get(lower)
+        if name is None:
+            name = _kept_as(lower)
+        if name:
+            texts = [value.decode("latin-1") for value in values]
+            kept[name] = texts if len(texts) > 1 else texts[0]
     return kept
+
+
+_KEPT = {}  # header names seen -> how they are called in the record, "" where they are not kept
+
+
+def _kept_as(lower):
+    name = lower.decode("latin-1")
+    name = name if name in KEPT_HEADERS or "ratelimit" in name or "rate-limit" in name else ""
+    if len(_KEPT) < 512:
+        _KEPT[lower] = name
+    return name
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
@@ -57,39 +73,65 @@ class Book:
 
     def __init__(self, file, redactor):
         self._file, self._redactor, self._lock = file, redactor, threading.Lock()
-        self._seq, self.summary = 0, Summary()
+        self._numbers, self._settled, self._summary = itertools.count(1), {}, Summary()
 
     def next_seq(self):
-        with self._lock:
-            self._seq += 1
-            return self._seq
+        return next(self._numbers)
+
+    def settle(self, record):
+        """What became of the attempt is known; the record may still learn how the client took it."""
+        self._settled[record["seq"]] = record
 
     def write(self, record):
-        line = self._redactor.clean(_encode(record).encode())
+        line = self._redactor.clean(_encode(record).encode()) + b"\n"
         with self._lock:
-            self._file.write(line + b"\n")
-            self.summary.add(record, line)
+            self._settled.pop(record["seq"], None)
+            self._summary.add(record)
+        self._file.write(line)
 
     def redacted(self, record):
-        return json.loads(self._redactor.clean(_encode(record).encode()))
+        return record and json.loads(self._redactor.clean(_encode(record).encode()))
+
+    def spent(self, main):
+        """Token sums of main or auxiliary requests, for the limits."""
+        with self._lock:
+            spent = self._summary.spent[main]
+            for record in list(self._settled.values()):
+                if record["usage"] is not None and bool(record["main"]) is main:
+                    spent = _sum(spent, record["usage"])
+            return spent
 
     def figures(self):
         with self._lock:
-            return self.summary.as_dict()
+            summary = self._summary
+            if self._settled:
+                summary = summary.copy()
+                for record in list(self._settled.values()):
+                    summary.add(record)
+            figures = summary.as_dict()
+            figures["main"]["last"] = self.redacted(figures["main"]["last"])
+        return figures
 
 
 class Summary:
     def __init__(self):
-        self.counts = dict.fromkeys(("requests", "main_requests", "attempts", "retries", "refused", "aux_failed", "recovered"), 0)
-        self.wait_s, self.limit, self.usage, self.usage_attempts, self.usage_missing = 0.0, None, None, 0, 0
-        self.succeeded, self.failed, self.last_line = 0, 0, None
+        self.counts = dict.fromkeys(("requests", "main_requests", "attempts", "retries", "refused", "aux_failed", "recovered",
+                                     "succeeded", "failed", "usage_missing", "usage_attempts"), 0)
+        self.wait_s, self.limit, self.usage, self.last = 0.0, None, None, None
         self.spent = {True: dict.fromkeys(USAGE), False: dict.fromkeys(USAGE)}  # main -> sums, for the limits
         self._requests, self._broken = set(), set()  # request ids seen; fingerprints with failed main attempts
         self._threads, self._models, self._agents = {}, [], []
 
-    def add(self, record, line):
-        counts, main = self.counts, record["main"]
-        if record["decision"] == "refused":
+    def copy(self):
+        """Another one to add to. Sums are never changed in place."""
+        other = Summary()
+        for name, value in vars(self).items():
+            setattr(other, name, value.copy() if isinstance(value, (dict, set, list)) and name != "last" else value)
+        return other
+
+    def add(self, record):
+        counts, main, decision = self.counts, record["main"], record["decision"]
+        if decision == "refused":
             counts["refused"] += 1
             if main and record["rule"] in ("request_limit", "token_limit"):
                 self.limit = record["rule"]
@@ -98,34 +140,37 @@ class Summary:
             self._requests.add(record["request"])
             counts["requests"] += 1
             counts["main_requests"] += bool(main)
-        counts["attempts"] += record["decision"] != "latched"
-        if record["decision"] == "retried":
+        counts["attempts"] += decision != "latched"
+        if decision == "retried":
             counts["retries"] += 1
             self.wait_s += (record["wait"] or {}).get("seconds") or 0.0
-        self._note(record)
+        model, agent = record["model"], record.get("user_agent")
+        if model and model not in self._models and len(self._models) < 64:
+            self._models.append(model)
+        if agent and agent not in self._agents and len(self._agents) < 8:
+            self._agents.append(agent)
         if record["usage"] is not None:
             self._add_usage(record)
-        self._judge(record, line)
+        self._judge(record, decision not in ("retried", "stale_connection"))
 
-    def _judge(self, record, line):
-        failed = bool(record["failure"] or record["error"])
-        final = record["decision"] not in ("retried", "stale_connection")
+    def _judge(self, record, final):
+        counts, failed = self.counts, bool(record["failure"] or (record["error"] and not left_after_the_end(record)))
         if not record["main"]:
-            self.counts["aux_failed"] += failed and final
+            counts["aux_failed"] += failed and final
             return
-        self.last_line = line
+        self.last = record
         if failed:
             self._broken.add(record["fingerprint"])
-            self.failed += final
+            counts["failed"] += final
         elif final:
-            self.succeeded += 1
-            self.counts["recovered"] += record["fingerprint"] in self._broken
+            counts["succeeded"] += 1
+            counts["recovered"] += record["fingerprint"] in self._broken
             self._broken.discard(record["fingerprint"])
             if record["usage"] is None and record["dialect"] and 200 <= (record["status"] or 0) < 300:
-                self.usage_missing += 1
+                counts["usage_missing"] += 1
 
     def _add_usage(self, record):
-        self.usage_attempts += 1
+        self.counts["usage_attempts"] += 1
         self.usage = _sum(self.usage, record["usage"])
         self.spent[bool(record["main"])] = _sum(self.spent[bool(record["main"])], record["usage"])
         for thread in (record.get("identity") or {}).values():  # the first identity header names the thread
@@ -141,16 +186,21 @@ class Summary:
 
     def as_dict(self):
         counts = self.counts
-        return {
-            "requests": counts["requests"], "main_requests": counts["main_requests"], "attempts": counts["attempts"],
-            "retries": counts["retries"], "wait_s": round(self.wait_s, 3), "refused": counts["refused"],
-            "aux_failed": counts["aux_failed"], "recovered": counts["recovered"],
-            "main": {"last": json.loads(self.last_line) if self.last_line else None, "open": None,
-                     "succeeded": self.succeeded, "failed": self.failed},
-            "limit": self.limit, "usage": dict(self.usage) if self.usage else None, "usage_missing": self.usage_missing,
-            "usage_attempts": self.usage_attempts, "threads": {key: dict(value) for key, value in self._threads.items()},
-            "models": list(self._models), "user_agents": list(self._agents),
-        }
+        names = ("requests", "main_requests", "attempts", "retries", "refused", "aux_failed", "recovered", "usage_missing",
+                 "usage_attempts")
+        return dict(
+            {name: counts[name] for name in names}, wait_s=round(self.wait_s, 3),
+            main={"last": self.last, "open": None, "succeeded": counts["succeeded"], "failed": counts["failed"]},
+            limit=self.limit, usage=dict(self.usage) if self.usage else None,
+            threads={key: dict(value) for key, value in self._threads.items()},
+            models=list(self._models), user_agents=list(self._agents))
+
+
+def left_after_the_end(record):
+    """True where the answer had its terminal event, and then the client closed or the run stopped: SDKs close a stream at that
+    event. Nothing of the answer was lost."""
+    return record["terminal"] is not None and record["stream_error"] is None and (
+        (record["error"] or {}).get("phase") in ("client", "shutdown"))
 
 
 def _sum(total, usage):
@@ -170,7 +220,7 @@ def fold_attempts(records):
     for record in records:
         if isinstance(record, dict) and "seq" in record and "decision" in record:
             try:
-                summary.add(dict(new_record(0, _Unknown, 1, None, None), **record), json.dumps(record).encode())
+                summary.add(dict(new_record(0, _Unknown, 1, None, None), **record))
             except (TypeError, AttributeError):
                 continue
     return summary.as_dict()
@@ -178,5 +228,8 @@ def fold_attempts(records):
 
 class _Unknown:
     """A request of which nothing is known: the defaults of a record."""
-    id = fingerprint = main = method = target = dialect = model = user_agent = size = sha256 = encoding = None
+    id = main = dialect = model = size = method = target = user_agent = encoding = None
     identity = {}
+
+
+_Unknown.asking = _Unknown

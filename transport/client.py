@@ -25,39 +25,43 @@ READ = 65536
 
 
 class Client:
-    __slots__ = ("sock", "fd", "watch", "buffer", "http10", "sent", "touch")
+    """`face.last_activity` is set by every byte; `idle_since` (monotonic) stands while it waits between two requests."""
+    __slots__ = ("sock", "fd", "watch", "buffer", "http10", "sent", "face", "idle_since")
 
-    def __init__(self, sock, stop, touch):
+    def __init__(self, sock, stop, face):
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.sock, self.fd, self.watch, self.touch = sock, sock.fileno(), Watch(stop, sock), touch
-        self.buffer, self.http10, self.sent = b"", False, 0
+        self.sock, self.fd, self.watch, self.face = sock, sock.fileno(), Watch(stop, sock), face
+        self.buffer, self.http10, self.sent, self.idle_since = b"", False, 0, None
 
     def read_head(self):
         """A complete request head, or None when the client closed between requests."""
         data, until, searched = self.buffer, None, 0
+        if not data:
+            self.idle_since = monotonic()
         while True:
             while data[:2] == b"\r\n":  # RFC 9112 2.2: empty lines before a request line are skipped
                 data, searched = data[2:], 0
             end = http1.head_end(data, searched)
             if end >= 0:
                 self.buffer = data[end:]
+                self.idle_since = None
                 return data[:end]
             searched = max(0, len(data) - 3)
             if data and until is None:
                 until = monotonic() + HEAD_TIMEOUT
-            more = self._read(until, "slow_request")
+            more = self._read(until)
             if not more:
                 if data.strip(b"\r\n"):
                     raise ClientLeft("the client closed in the middle of a head")
                 return None
-            data += more
+            data = data + more if data else more
 
     def read_body(self, body):
         """The next bytes of the request's body (b"" when there are none in what arrived)."""
         data, self.buffer = self.buffer, b""
         if not data:
-            data = self._read(monotonic() + BODY_TIMEOUT, "slow_request")
+            data = self._read(monotonic() + BODY_TIMEOUT)
             if not data:
                 raise ClientLeft("the client closed in the middle of a body")
         piece = body.feed(data)
@@ -65,17 +69,17 @@ class Client:
             self.buffer = body.excess
         return piece
 
-    def _read(self, until, rule):
+    def _read(self, until):
         while True:
-            if not self.watch.wait(self.fd, POLLIN, until):
-                raise Refused(rule, "no byte for %d s" % (HEAD_TIMEOUT if until else 0))
+            if not self.watch.client_readable(until):
+                raise Refused("slow_request", "no byte in time")
             try:
                 data = self.sock.recv(READ)
             except BlockingIOError:
                 continue
             except OSError as error:
                 raise ClientLeft(error.strerror or "the client reset the connection")
-            self.touch()
+            self.face.last_activity = monotonic()
             return data
 
     def send(self, data):
@@ -90,7 +94,7 @@ class Client:
         if done < size:
             self._send_rest(memoryview(data)[done:])
         self.sent += size
-        self.touch()
+        self.face.last_activity = monotonic()
 
     def _send_rest(self, rest):
         while rest:
@@ -101,7 +105,7 @@ class Client:
                 continue
             except OSError as error:
                 raise ClientLeft(error.strerror)
-            self.touch()
+            self.face.last_activity = monotonic()
 
     def abort(self, reset):
         """End a broken answer: by FIN where the framing shows the break, by RST where the connection's end is the framing."""

@@ -104,14 +104,13 @@ class Reader:
         self.excerpt: str | None = None
         kind = (content_type or "").partition(";")[0].strip().lower()
         self.html = kind in ("text/html", "application/xhtml+xml")
-        self._says_events = kind == "text/event-stream"
+        self.says_events = kind == "text/event-stream"
         self._raw: dict | None = None
         self._late: bytes | None = None  # the last event that only carries usage, parsed when somebody asks
         self._head: bytes = b""
         self._parts: list[bytes] = []
         self._size = 0
-        self._parser = sse.Parser(LIMIT)
-        self._splitter = ArraySplitter(LIMIT)
+        self._parser = self._splitter = None
         self._markers = dialect_events.MARKERS.get(dialect or "", dialect_events.NO_MARKERS)
         coding = (content_encoding or "").strip().lower()
         self._mode = self._sniff
@@ -163,12 +162,12 @@ class Reader:
             return
         self._head = b""
         if bare[:1] == b"[" and self.dialect == "generate_content":
-            self.is_stream = True
+            self.is_stream, self._splitter = True, ArraySplitter(LIMIT)
             self._mode = self._elements
         elif bare[:1] in (b"{", b"["):
             self._mode = self._document
-        elif bare[:1] != b"<" and (self._says_events or bare.startswith((b"data:", b"event:", b": ", b"retry:", b"id:"))):
-            self.is_stream = True
+        elif bare[:1] != b"<" and (self.says_events or bare.startswith((b"data:", b"event:", b": ", b"retry:", b"id:"))):
+            self.is_stream, self._parser = True, sse.Parser(LIMIT)
             self._mode = self._events
         else:
             self.html = self.html or bare[:1] == b"<"

@@ -5,23 +5,26 @@ which is never held while something is read, sent or waited for.
 """
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 
 from transport.ambient import way_from
 from transport.attempts import Book, new_record
 from transport.errors import UpstreamFailed
+from transport.evidence import EvidenceFile
 from transport.exchange import serve
 from transport.latch import Latch
 from transport.outgoing import Outgoing
 from transport.recording import Bodies
 from transport.redact import Redactor
 from transport.refusals import refusal
-from transport.request import Conversation
+from transport.request import Askings, Conversation
 from transport.routes import Route
 from transport.upstream import Upstream
 from transport.waits import monotonic
 
+ATTEMPTS = "model_attempts.jsonl"
 GIVE_UP_BEFORE = 5.0  # seconds before the CLI's own timer (DESIGN 11)
 DEFAULT_RETRY = {"max_attempts": 6, "max_wait": 120.0, "budget": 900.0, "base": 1.0, "cap": 60.0, "ambiguous_replays": 1,
                  "hold": "first_event", "statuses": None}
@@ -46,14 +49,17 @@ class Engine:
         self.upstream = Upstream(self.route, socket_path, ca_file, way)
         secrets = list(settings.get("secrets") or ()) + [s.encode() for s in (self.token, key) if s]
         self.redactor = Redactor(secrets)
-        self.book = Book(face.attempts_file, self.redactor)
+        self.attempts_file = EvidenceFile(self.dirfd, ATTEMPTS, fd=face.attempts_fd)
+        self.book = Book(self.attempts_file, self.redactor)
         self.bodies = Bodies(settings.get("bodies") or "all", face.bodies_fd, self.redactor, self.limits.get("body_bytes"))
         self.latch, self.lock = Latch(self.retry["max_attempts"]), threading.Lock()
         self.conversation = Conversation([name.lower().encode() for name in settings.get("main_headers") or ()])
-        self.identity_headers = [name.lower().encode() for name in settings.get("identity_headers") or ()]
-        self._requests, self._counts, self._open = 0, {True: 0, False: 0}, {}
+        identity_headers = [name.lower().encode() for name in settings.get("identity_headers") or ()]
+        self.askings = Askings(identity_headers, self.token, self.outgoing)
+        self._numbers, self._counts, self._open = itertools.count(1), {True: 0, False: 0}, {}
         self._waits, self._waits_since, self._waited = 0, 0.0, 0.0
-        self._live = {}  # seq -> Attempt: what stop() has to close
+        self.live = {}  # seq -> Attempt: what stop() has to close
+        self.timed = bool(settings.get("first_byte_timeout") or settings.get("idle_timeout") or settings.get("client_timer"))
 
     # -- connections -----------------------------------------------------------------------------------------------
     def prepare(self):
@@ -79,9 +85,7 @@ class Engine:
 
     # -- requests ------------------------------------------------------------------------------------------------
     def next_request(self):
-        with self.lock:
-            self._requests += 1
-            return self._requests
+        return next(self._numbers)
 
     def admit(self, request):
         """Main or auxiliary, and within the limits? -> a refusal's (rule, detail) or None."""
@@ -99,21 +103,30 @@ class Engine:
     def _over_limit(self, request):
         if request.dialect is None:
             return None
-        share, spent = (1 if request.main else 2), self.book.summary.spent[request.main]
+        share = 1 if request.main else 2
         limit = self.limits.get("requests")
         if limit and self._counts[request.main] > limit * share:
             return "request_limit", "%d" % (limit * share)
         for name in ("total_tokens", "output_tokens"):
             limit = self.limits.get(name)
-            if limit and (spent[name] or 0) >= limit * share:
+            if limit and (self.book.spent(request.main)[name] or 0) >= limit * share:
                 return "token_limit", "%d %s" % (limit * share, name.replace("_", " "))
         return None
+
+    def settled(self, request, record, failure):
+        """Everything that is known of an answer, before its end can be seen: figures, limits, latch, what is open."""
+        record["ended_at"] = max(self.now(), record["started_at"])
+        self.book.settle(record)
+        if failure is None and self.latch.entries:
+            with self.lock:
+                self.latch.succeeded(request.fingerprint)
+        self.request_ended(request, failure)
 
     def request_ended(self, request, final_failure=None):
         if request.main:
             with self.lock:
-                self._open.pop(request.id, None)
-            if final_failure:
+                was_open = self._open.pop(request.id, None)
+            if final_failure and was_open:
                 self.face.final_answer(final_failure)
 
     def opened_main(self, request):
@@ -125,7 +138,7 @@ class Engine:
         if request is None:
             request = Unreadable(self.next_request())
         record = self.new_record(request, 0)
-        record.update(decision="refused", rule=rule, status=status,
+        record.update(decision="refused", rule=rule, status=status, fingerprint=request.fingerprint, request_sha256=request.sha256,
                       error={"phase": "client", "kind": rule, "message": message[:500]})
         self.closed(record, opened=False)
 
@@ -133,16 +146,11 @@ class Engine:
     def new_record(self, request, attempt):
         return new_record(self.book.next_seq(), request, attempt, self.settings.get("invocation_id"), self.now())
 
-    def opened(self, attempt):
-        with self.lock:
-            self._live[attempt.record["seq"]] = attempt
-
     def closed(self, record, opened=True):
         """Write a record, once: the handler and a stop may both come here."""
-        with self.lock:
-            if opened and self._live.pop(record["seq"], None) is None:
-                return
-            record["ended_at"] = max(self.now(), record["started_at"])
+        if opened and self.live.pop(record["seq"], None) is None:
+            return
+        record["ended_at"] = max(self.now(), record["started_at"])
         self.book.write(record)
 
     # -- time ----------------------------------------------------------------------------------------------------
@@ -178,15 +186,13 @@ class Engine:
         with self.lock:
             latest = max(self._open.values(), key=lambda entry: entry.request.id, default=None)
             shown = latest and latest.as_dict(self.now)
-        if shown and shown["last_record"]:
+        if shown:
             shown["last_record"] = self.book.redacted(shown["last_record"])
         return shown
 
     def shut_down(self):
         """After the handlers had their grace: what is still open gets its record."""
-        with self.lock:
-            left = list(self._live.values())
-        for attempt in left:
+        for attempt in list(self.live.values()):
             attempt.shut_down()
         self.upstream.close()
 
@@ -202,7 +208,7 @@ class Unreadable:
     main, size, identity = False, 0, {}
 
     def __init__(self, number):
-        self.id = number
+        self.id, self.asking = number, self
 
 
 class Open:

@@ -7,23 +7,19 @@ Rules of this file
   be the beginning of a secret.
 - Writing evidence never fails the run: a full disk (ENOSPC, EDQUOT, EIO, EFBIG) is remembered in `error` and
   `lost_bytes`. One write is kept whole or not at all, so a JSON line is never cut in its middle.
-- This file is on the launch path: only `os`, `threading` and `binascii` at import.
+- Loaded after the launch; files that must exist before (sandbox_transport.py) are opened with the same flags there.
 """
 from __future__ import annotations
 
 import binascii
+import hashlib
 import os
 import threading
 
+from transport.redact import Redactor
+
+__all__ = ["CREATE", "EvidenceFile", "Redactor", "atomic_write"]
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_APPEND
-
-
-def __getattr__(name):
-    """`Redactor` lives in redact.py, which is loaded when the first one is made (PEP 562)."""
-    if name == "Redactor":
-        from transport.redact import Redactor
-        return Redactor
-    raise AttributeError(name)
 
 
 class EvidenceFile:
@@ -37,7 +33,7 @@ class EvidenceFile:
         self._fd = os.open(name, CREATE, 0o600, dir_fd=dirfd) if fd is None else fd
         self.name, self.inode, self.size, self.lost_bytes = name, os.fstat(self._fd).st_ino, 0, 0
         self._cap, self._redactor, self._lock = cap, redactor, threading.Lock()
-        self.error = self._hash = None
+        self.error, self._hash = None, hashlib.sha256()
 
     def write(self, data):
         with self._lock:
@@ -61,7 +57,7 @@ class EvidenceFile:
 
     @property
     def sha256(self):
-        return (self._hash or _sha256()).hexdigest()
+        return self._hash.hexdigest()
 
     def entry(self):
         return {"size": self.size, "sha256": self.sha256}
@@ -73,7 +69,6 @@ class EvidenceFile:
             kept = b""
         self.lost_bytes += len(data) - len(kept)
         if kept:
-            self._hash = self._hash or _sha256()
             self._hash.update(kept)
             self.size += len(kept)
 
@@ -106,8 +101,3 @@ def _write_all(fd, data):
     done = os.write(fd, data)
     while done < len(data):  # a nearly full disk takes a part first
         done += os.write(fd, memoryview(data)[done:])
-
-
-def _sha256():
-    import hashlib  # late: OpenSSL stands behind it
-    return hashlib.sha256()

@@ -6,11 +6,10 @@ Rules of this file
   RFC 9110 5.5). A proxy that guesses here desynchronises a connection (case A46).
 - Heads are parsed from complete heads: the caller reads until CRLF CRLF (`head_end`), at most MAX_HEAD bytes.
   256 KiB: nginx takes 32 KiB, Node 16 KiB, hyper 400 KiB; agent CLIs put JSON metadata into headers.
-- Header names keep their case and order on the way through; look-ups use the lower-case name.
+- Header lines keep their bytes and order on the way through; look-ups use the lower-case name.
 - A body reader takes bytes as they come (`feed`) and returns the body's bytes in them; `wire` are the bytes to forward
   for them as they are (chunk extensions survive), `tail` the last chunk and the trailers, kept apart so that an answer
   can be left without its end. `done` says that the message has ended, `excess` what came after it.
-- A header is a pair (name, value) of bytes.
 """
 from __future__ import annotations
 
@@ -23,9 +22,11 @@ _CONTROLS = bytes(c for c in range(32) if c != 9) + b"\x7f"
 
 # RFC 9110 7.6.1, plus the proxy headers of RFC 9112 and the de facto Keep-Alive and Proxy-Connection. `Trailer` is
 # end to end (RFC 9110 6.6.2). What `Connection` names comes on top.
-_LOWER = {}  # header names seen, checked, and their lower case: a CLI sends the same ones with every request
 HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate",
                         b"proxy-authorization", b"te", b"transfer-encoding", b"upgrade"))
+_SEEN = {}       # header lines read before -> Field: a CLI and its endpoint say most of them with every message
+_STATUS = {}     # the same for status lines
+_MANY = 512
 
 
 class Malformed(Exception):
@@ -37,23 +38,27 @@ class Malformed(Exception):
 
 
 class Head:
-    """One message head. `first`: the parts of the first line, (method, target, version) or (version, status, reason)."""
-    __slots__ = ("first", "headers", "names")
+    """One message head. `first`: the parts of the first line, (method, target, version) or (version, status, reason);
+    `fields`: (lower-case name, value, line as it came); `names`: {lower-case name: [values]}."""
+    __slots__ = ("first", "fields", "names", "minor")
 
-    def __init__(self, first, headers):
-        self.first, self.headers = first, headers
+    def __init__(self, first, version, fields):
+        self.first, self.fields, self.minor = first, fields, 1 if version == b"HTTP/1.1" else 0
         self.names = names = {}
-        for name, value in headers:
-            lower = _LOWER.get(name) or name.lower()
-            if lower in names:
-                names[lower].append(value)
+        for name, value, _ in fields:
+            if name in names:
+                names[name].append(value)
             else:
-                names[lower] = [value]
+                names[name] = [value]
 
     def get(self, name):
         """The only or first value of a header, or None."""
         values = self.names.get(name)
         return values[0] if values else None
+
+    def text(self, name):
+        values = self.names.get(name)
+        return values[0].decode("latin-1") if values else None
 
     def listed(self, name):
         """The members of a comma-separated header, lower case, over all its lines."""
@@ -62,21 +67,21 @@ class Head:
             return ()
         return [member for member in (part.strip().lower() for part in b",".join(values).split(b",")) if member]
 
-    @property
-    def minor(self):
-        version = self.first[0] if self.first[0].startswith(b"HTTP/") else self.first[2]
-        return version[7] - 48
-
     def keeps_alive(self):
+        if b"connection" not in self.names:
+            return self.minor == 1
         connection = self.listed(b"connection")
         return b"close" not in connection and (self.minor == 1 or b"keep-alive" in connection)
 
-    def end_to_end(self, also=()):
-        """The headers that go on to the other side, without hop-by-hop ones and what `Connection` names. `also`, where
-        given, is a set of lower-case names that holds HOP_BY_HOP."""
-        named = self.listed(b"connection")
-        drop = HOP_BY_HOP.union(also, named) if named else also if also else HOP_BY_HOP
-        return [pair for pair in self.headers if (_LOWER.get(pair[0]) or pair[0].lower()) not in drop]
+    def end_to_end(self, also=HOP_BY_HOP):
+        """The lines that go on to the other side, without hop-by-hop ones and what `Connection` names. `also`, where given,
+        is a set of lower-case names that holds HOP_BY_HOP."""
+        drop = also.union(self.listed(b"connection")) if b"connection" in self.names else also
+        return [line for name, _, line in self.fields if name not in drop]
+
+    def pairs(self):
+        """[(name in lower case, value)] as text: Latin-1 (RFC 9110 5.5)."""
+        return [(name.decode("latin-1"), value.decode("latin-1")) for name, value, _ in self.fields]
 
 
 def head_end(data, start=0):
@@ -88,21 +93,19 @@ def head_end(data, start=0):
 
 
 def _parse_headers(lines):
-    headers = []
-    for line in lines:
-        name, colon, value = line.partition(b":")
-        if not colon or (name not in _LOWER and not _is_name(name)):
-            raise Malformed("a header line that is none: %r" % line[:60])
-        headers.append((name, value.strip(b" \t")))
-    return headers
+    return [_SEEN.get(line) or _field(line) for line in lines]
 
 
-def _is_name(name):
-    if not name or name.translate(None, _TOKEN):
-        return False
-    if len(_LOWER) < 512 and len(name) <= 64:
-        _LOWER[name] = name.lower()
-    return True
+def _field(line):
+    name, colon, value = line.partition(b":")
+    if not colon or not name or name.translate(None, _TOKEN):
+        raise Malformed("a header line that is none: %r" % line[:60])
+    field = name.lower(), value.strip(b" \t"), line
+    if len(line) <= 256:
+        if len(_SEEN) >= _MANY:
+            _SEEN.clear()
+        _SEEN[line] = field
+    return field
 
 
 def _lines(data):
@@ -122,18 +125,26 @@ def parse_request(data):
     if first[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
         raise Malformed("HTTP/1.1 is spoken here, not %r" % first[2][:20], 505 if first[2][:5] == b"HTTP/" else 400)
     del lines[0]
-    return Head(tuple(first), _parse_headers(lines))
+    return Head(tuple(first), first[2], _parse_headers(lines))
 
 
 def parse_response(data):
     """A complete response head -> Head with first = (version, status as int, reason)."""
     lines = _lines(data)
-    version, _, rest = lines[0].partition(b" ")
+    first = _STATUS.get(lines[0]) or _status_line(lines[0])
+    del lines[0]
+    return Head(first, first[0], _parse_headers(lines))
+
+
+def _status_line(line):
+    version, _, rest = line.partition(b" ")
     code, _, reason = rest.partition(b" ")  # the reason may be empty and its space missing (RFC 9112 section 4)
     if version not in (b"HTTP/1.1", b"HTTP/1.0") or len(code) != 3 or code.translate(None, _DIGITS) or code < b"100":
-        raise Malformed("a status line that is none: %r" % lines[0][:60])
-    del lines[0]
-    return Head((version, int(code), reason), _parse_headers(lines))
+        raise Malformed("a status line that is none: %r" % line[:60])
+    first = version, int(code), reason
+    if len(_STATUS) < _MANY and len(line) <= 256:
+        _STATUS[line] = first
+    return first
 
 
 def content_length(head):
@@ -141,6 +152,8 @@ def content_length(head):
     values = head.names.get(b"content-length")
     if not values:
         return None
+    if len(values) == 1 and values[0].isdigit() and len(values[0]) <= 18:
+        return int(values[0])
     members = {part.strip(b" \t") for value in values for part in value.split(b",")}
     only = members.pop()
     if members or not only or only.translate(None, _DIGITS) or len(only) > 18:
@@ -150,8 +163,9 @@ def content_length(head):
 
 def request_body(head):
     """How the request's body is framed -> a reader. Called before anything is read or forwarded."""
-    length, coding = content_length(head), head.listed(b"transfer-encoding")
+    length = content_length(head)
     if b"transfer-encoding" in head.names:
+        coding = head.listed(b"transfer-encoding")
         if length is not None or head.minor == 0:
             raise Malformed("Transfer-Encoding together with Content-Length or HTTP/1.0")
         if coding != [b"chunked"]:
@@ -163,8 +177,8 @@ def request_body(head):
 def response_body(head, method):
     """How the response's body is framed -> a reader (RFC 9112 section 6.3)."""
     status, length = head.first[1], content_length(head)
-    coding = head.listed(b"transfer-encoding")
-    if b"transfer-encoding" in head.names and (length is not None or head.minor == 0 or coding != [b"chunked"]):
+    coding = b"transfer-encoding" in head.names
+    if coding and (length is not None or head.minor == 0 or head.listed(b"transfer-encoding") != [b"chunked"]):
         raise Malformed("contradictory or unknown Transfer-Encoding")
     if method == b"HEAD" or status in (204, 304) or status < 200:
         return Sized(0)
@@ -292,7 +306,7 @@ class Chunked:
             if used < 0:
                 self._rest = data
                 return
-            self.trailers = _parse_headers(_lines(data[at:used]))
+            self.trailers = [(line[:len(name)], value) for name, value, line in _parse_headers(_lines(data[at:used]))]
         self.done, self.tail, self.excess = True, data[:used], data[used:]
 
 

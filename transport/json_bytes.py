@@ -24,6 +24,7 @@ _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _MOST_SIGNS = 1000000  # brackets, quotes, commas and escapes that top_level looks at before it gives up
 _OUTSIDE = re.compile(rb'["{}\[\],:]')
 _BRACKETS = re.compile(rb'["{}\[\]]')
+_OPENING = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*\[")
 _INSIDE = re.compile(rb'[\\"]')
 
 
@@ -53,10 +54,36 @@ def loads(data: bytes) -> object:
     """The value, or None where the bytes are no JSON that can be read (an outer null reads the same)."""
     if too_deep(data):
         return None
+    text = data[3:] if data[:3] == b"\xef\xbb\xbf" else data
+    text = text.decode("utf-8", "replace").strip()
     try:
-        return _DECODER.decode(data.decode("utf-8-sig", "replace").strip())
+        value, end = _DECODER.raw_decode(text)
     except (ValueError, RecursionError):
         return None
+    return value if end == len(text) else None
+
+
+def value_end(data: bytes, at: int) -> int:
+    """Where the array after the colon that follows `at` ends, or -1 where there is none. Plain search for brackets outside of
+    strings, so it is for texts that were parsed before."""
+    opened = _OPENING.match(data, at)
+    if opened is None:
+        return -1
+    depth, at = 1, opened.end()
+    for _ in range(_MOST_SIGNS):
+        token = _BRACKETS.search(data, at)
+        if token is None:
+            break
+        at, sign = token.end(), token.group()
+        if sign == b'"':
+            at, _ = _string_end(data, at, _MOST_SIGNS)
+            if at < 0:
+                break
+        else:
+            depth += 1 if sign in b"[{" else -1
+            if depth == 0:
+                return at
+    return -1
 
 
 def _string_end(data: Any, at: int, most: int) -> tuple:

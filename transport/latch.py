@@ -6,6 +6,7 @@ Rules of this file (DESIGN 11, "fingerprint and latch")
 - An entry is `latched` when its attempts are used up, when it failed in a way that cannot heal, or when a Retry-After
   that was too long to wait for has not passed. A latched request is answered at once with the last real answer.
 - A repeat while a wait is open joins that wait: it sleeps until the same moment, it does not send earlier.
+- Success keeps no entry, so while nothing fails there are none, and no fingerprint is needed before a request goes out.
 - What the client abandoned itself decides nothing: neither a failure nor a success is noted for it.
 """
 from __future__ import annotations
@@ -40,13 +41,17 @@ class Entry:
 
 class Latch:
     def __init__(self, max_attempts):
-        self.max_attempts, self._entries = max_attempts, {}
+        self.max_attempts, self.entries = max_attempts, {}
 
-    def enter(self, key):
-        entry = self._entries.pop(key, None) or Entry()
-        self._entries[key] = entry  # most recently used last
-        while len(self._entries) > MAX_ENTRIES:
-            del self._entries[next(iter(self._entries))]
+    def find(self, key):
+        return self.entries.get(key)
+
+    def enter(self, key, fresh):
+        """The entry of a fingerprint that failed: the known one, else `fresh`."""
+        entry = self.entries.pop(key, None) or fresh
+        self.entries[key] = entry  # most recently used last
+        while len(self.entries) > MAX_ENTRIES:
+            del self.entries[next(iter(self.entries))]
         return entry
 
     def latched(self, entry, now):
@@ -59,4 +64,4 @@ class Latch:
         return "attempts_used_up" if entry.failures >= self.max_attempts else None
 
     def succeeded(self, key):
-        self._entries.pop(key, None)
+        self.entries.pop(key, None)

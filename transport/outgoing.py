@@ -8,11 +8,11 @@ The real key goes where `auth` says, by default where the client put its token, 
 from __future__ import annotations
 
 from transport.http1 import HOP_BY_HOP
-from transport.request import AUTH_HEADERS
 
-DROPPED = HOP_BY_HOP.union(AUTH_HEADERS, (b"host", b"expect", b"accept-encoding", b"content-length"))
 KEY_HEADERS = {"bearer": (b"Authorization", b"Bearer "), "x-api-key": (b"x-api-key", b""), "api-key": (b"api-key", b""),
                "x-goog-api-key": (b"x-goog-api-key", b"")}
+KEY_NAMES = (b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key")
+DROPPED = HOP_BY_HOP.union(KEY_NAMES, (b"host", b"expect", b"accept-encoding", b"content-length"))
 HAS_BODY = ("POST", "PUT", "PATCH")
 
 
@@ -25,21 +25,21 @@ class Outgoing:
         self.dropped = {True: DROPPED.union(name.lower() for name, _ in self.extra), False: DROPPED}
         self.proxy_headers = list(proxy_headers)
 
-    def head(self, request):
+    def head(self, asking):
+        """(head for a request without a body, the same up to the number of its Content-Length)."""
         places = () if not self.key or self.auth == "none" else \
-            (self.auth,) if self.auth in KEY_HEADERS or self.auth == "query" else request.token_places
-        target, api = self.route.join(request.target, "key=" + self.key if "query" in places else None)
+            (self.auth,) if self.auth in KEY_HEADERS or self.auth == "query" else asking.token_places
+        target, api = self.route.join(asking.target, "key=" + self.key if "query" in places else None)
         if self.absolute:
             target = "http://" + self.route.authority + target
-        lines = ["%s %s HTTP/1.1\r\nHost: %s" % (request.method, target, self.route.authority)]
-        pairs = request.head.end_to_end(self.dropped[api])
-        pairs.append((b"Accept-Encoding", b"identity"))
+        first = "%s %s HTTP/1.1\r\nHost: %s" % (asking.method, target, self.route.authority)
+        pairs = [(b"Accept-Encoding", b"identity")]
         if api:
             pairs += self.extra
             pairs += [(KEY_HEADERS[place][0], KEY_HEADERS[place][1] + self.key.encode())
                       for place in places if place in KEY_HEADERS]
-        if request.size or request.method in HAS_BODY:
-            pairs.append((b"Content-Length", b"%d" % request.size))
-        pairs += self.proxy_headers
-        block = b"".join([b"\r\n%s: %s" % pair for pair in pairs])
-        return lines[0].encode("latin-1") + block + b"\r\n\r\n"
+        lines = [first.encode("latin-1"), *asking.head.end_to_end(self.dropped[api])]
+        lines += [b"%s: %s" % pair for pair in pairs + self.proxy_headers]
+        head = b"\r\n".join(lines)
+        bodiless = b"\r\nContent-Length: 0\r\n\r\n" if asking.method in HAS_BODY else b"\r\n\r\n"
+        return head + bodiless, head + b"\r\nContent-Length: "

@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 
-from transport.engine import Engine
+from transport.engine import ATTEMPTS, Engine
 
 MAX_CONNECTIONS = 512
 SPARE = 2
@@ -28,7 +28,7 @@ class Reception:
         self.ready = threading.Condition()  # guards the queue and the counts
         self.queue, self.connections, self.stopping = [], 0, False
         self.free = 1                       # threads that wait; the first one is on its way here
-        self.idle_sockets = {}              # connections between two requests, oldest first
+        self.clients = set()                # connections that are being served
         self.reserve = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)  # given up to accept one more when descriptors end
 
     def summary(self):
@@ -36,8 +36,8 @@ class Reception:
         figures["main"]["open"] = self.engine.open_main()
         return figures
 
-    def bodies(self):
-        return self.engine.bodies.files()
+    def files(self):
+        return dict(self.engine.bodies.files(), **{ATTEMPTS: self.engine.attempts_file.entry()})
 
     # -- threads -----------------------------------------------------------------------------------------------------
     def accept(self, poll):
@@ -102,18 +102,13 @@ class Reception:
         except RuntimeError:  # "can't start new thread"
             self._make_room(sock)
 
-    def idle(self, sock, is_idle):
-        if is_idle:
-            self.idle_sockets[sock] = True
-        else:
-            self.idle_sockets.pop(sock, None)
-
     # -- when something runs out -------------------------------------------------------------------------------------
     def _make_room(self, sock):
-        for idle in list(self.idle_sockets):
-            self.idle_sockets.pop(idle, None)
+        idle = [(client.idle_since, client.fd, client) for client in list(self.clients)]
+        for _, _, client in sorted(one for one in idle if one[0] is not None):
+            client.idle_since = None
             try:
-                return idle.shutdown(socket.SHUT_RDWR)  # its thread takes the queue's next
+                return client.sock.shutdown(socket.SHUT_RDWR)  # its thread takes the queue's next
             except OSError:
                 continue  # closed meanwhile
         with self.ready:
@@ -166,4 +161,4 @@ class Reception:
                 os.close(descriptor)
         self._close_reserve()
         face.listener.close()
-        face.attempts_file.close()
+        self.engine.attempts_file.close()

@@ -1,5 +1,7 @@
-"""One request of a client, read to its end: what it asks, for whom, and whether it belongs to the conversation.
+"""One request of a client: what its head says, what it asks, and whether it belongs to the conversation. Pure.
 
+`Asking` is all that follows from a head, worked out once: a CLI's heads differ in nothing but Content-Length, so the check of
+every header, the token, the dialect and the head for the upstream are found again under the head without that number.
 `Conversation` tells main from auxiliary (DESIGN 2): the first model request that carries one of the harness's main
 headers sets the value; later ones with the same value are main. Without such a header, the model and the tool names of
 the first model request are the mark.
@@ -8,65 +10,166 @@ from __future__ import annotations
 
 import re
 
-_FIRST_MODEL = re.compile(rb'\s*\{\s*"model"\s*:\s*"([^"\\\x00-\x1f]{1,200})"\s*[,}]')
-AUTH_HEADERS = (b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key")
+from transport import http1
+from transport.dialects import describe_request, dialect_of
+from transport.json_bytes import value_end
+from transport.latch import fingerprint
+from transport.outgoing import KEY_NAMES
+
+METHODS = (b"POST", b"GET", b"HEAD", b"OPTIONS")
+LOOKED_AT = 16 * 1024 * 1024  # bytes of a body that model and tools are looked for in
+_MODEL = re.compile(rb'"model"\s*:\s*"([^"\\\x00-\x1f]{1,200})"')
+_FIRST_MODEL = re.compile(rb'\s*\{\s*"model"\s*:\s*"([^"\\\x00-\x1f]{1,200})"')
+_LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([0-9]{1,18})(?=\r\n)")
+_REPEATED = 64           # heads remembered, each of at most
+_HEAD_BYTES = 8192
+
+
+class Asking:
+    """What a head says. `refusal`: (rule, detail) where the proxy answers it itself; `onward`: the head for the upstream
+    (outgoing.py)."""
+    __slots__ = ("head", "method", "target", "path", "dialect", "keep_alive", "http10", "encoding", "user_agent", "identity",
+                 "token_places", "refusal", "expects", "onward")
+
+    def __init__(self, head, identity_headers, token):
+        method, target, version = head.first
+        self.head, self.method, self.target = head, method.decode("ascii"), target.decode("latin-1")
+        self.path = self.target.partition("?")[0]
+        self.dialect = dialect_of(self.method, self.path)
+        self.keep_alive, self.http10 = head.keeps_alive(), version == b"HTTP/1.0"
+        self.encoding, self.user_agent = head.text(b"content-encoding"), head.text(b"user-agent")
+        self.identity = {name.decode(): head.text(name) for name in identity_headers if head.get(name)}
+        self.token_places = find_token(head, self.target, token)
+        self.expects = b"100-continue" in head.listed(b"expect") and not self.http10
+        self.refusal = self._refusal(target)
+        self.onward = None
+
+    def _refusal(self, target):
+        """Deny by default. The order of the checks; the framing comes between the last two."""
+        head, hosts = self.head, self.head.names.get(b"host", ())
+        if head.first[0] == b"CONNECT" or not target.startswith(b"/") or target.startswith(b"//"):
+            return "foreign_target", ""
+        if head.first[0] not in METHODS:
+            return "method", ""
+        if b"upgrade" in head.listed(b"connection") and b"websocket" in head.listed(b"upgrade"):
+            return "upgrade", ""
+        if len(hosts) > 1 or (not hosts and not self.http10):
+            return "bad_request", "one Host header"
+        return None if self.token_places else ("token", "")
+
+
+class Askings:
+    """Heads -> (Asking, reader of the body). Raises Malformed."""
+
+    def __init__(self, identity_headers, token, outgoing):
+        self._identity_headers, self._token, self._outgoing = identity_headers, token, outgoing
+        self._known = {}
+
+    def read(self, data):
+        length = _LENGTH.search(data)
+        key = (data[:length.start(1)], data[length.end(1):]) if length else data
+        asking = self._known.get(key)
+        if asking is not None:
+            return asking, http1.Sized(int(length.group(1)) if length else 0)
+        head = http1.parse_request(data)
+        asking = Asking(head, self._identity_headers, self._token)
+        body = None
+        if asking.refusal is None or asking.refusal[0] == "token":
+            body = http1.request_body(head)
+        if asking.refusal is None:
+            asking.onward = self._outgoing.head(asking)
+            lengths = head.names.get(b"content-length", [])
+            if len(data) <= _HEAD_BYTES and b"transfer-encoding" not in head.names and lengths == (
+                    [length.group(1)] if length else []):
+                if len(self._known) >= _REPEATED:
+                    self._known.clear()
+                self._known[key] = asking
+        return asking, body
 
 
 class Request:
-    __slots__ = ("id", "head", "method", "target", "path", "dialect", "spool", "size", "sha256", "encoding", "fingerprint",
-                 "identity", "user_agent", "main", "model", "tools", "described", "token_places", "first_seq", "got_at")
+    """`asking`, then what its body says. `size` is 0 until the body is read; `hashed` comes after that."""
+    __slots__ = ("id", "asking", "dialect", "spool", "size", "main", "model", "tools", "described", "first_seq", "got_at",
+                 "_sha256", "_fingerprint")
 
-    def __init__(self, number, head, dialect, identity_headers):
-        self.id, self.head, self.dialect = number, head, dialect
-        self.method, self.target = head.first[0].decode("ascii"), head.first[1].decode("latin-1")
-        self.path = self.target.partition("?")[0]
-        self.spool, self.size, self.sha256, self.fingerprint = None, 0, None, None
-        self.encoding = _text(head.get(b"content-encoding"))
-        self.user_agent = _text(head.get(b"user-agent"))
-        self.identity = {}
-        for name in identity_headers:
-            value = head.get(name)
-            if value:
-                self.identity[name.decode()] = _text(value)
-        self.main, self.model, self.tools, self.described = False, None, (), False
-        self.token_places, self.first_seq, self.got_at = (), None, 0.0
+    def __init__(self, number, asking, got_at):
+        self.id, self.asking, self.dialect, self.got_at = number, asking, asking.dialect, got_at
+        self.spool, self.size, self._sha256, self._fingerprint = None, 0, None, None
+        self.main, self.model, self.tools, self.described, self.first_seq = False, None, (), False, None
 
-    def describe(self, tools=False):
-        """Model and (where asked for) tools, from the body. A JSON parse, unless `model` is the first key, as with most."""
-        if not self.described and self.spool is not None:
-            self.described = True
-            from transport.dialects import describe_request
-            body = self.spool.head(16 * 1024 * 1024)
-            first = None if tools else _FIRST_MODEL.match(body)
-            if first:
-                self.model = first.group(1).decode("utf-8", "replace")
+    @property
+    def sha256(self):
+        if self._sha256 is None and self.spool is not None:
+            self._sha256 = self.spool.sha256()
+        return self._sha256
+
+    @property
+    def fingerprint(self):
+        if self._fingerprint is None and self.spool is not None:
+            self._fingerprint = fingerprint(self.asking.method, self.asking.target, self.sha256)
+        return self._fingerprint
+
+    def look(self, tools_known=None):
+        """Model and (with `tools_known`, a Tools) tool names, from the body; parsed only where a look at its bytes is not
+        enough."""
+        if self.described or self.spool is None:
+            return
+        self.described = True
+        body = self.spool.head(LOOKED_AT)
+        names = () if tools_known is None else tools_known.names_in(body)
+        if names is not None:
+            count = body.count(b'"model"')
+            found = _MODEL.search(body) if count == 1 else _FIRST_MODEL.match(body)
+            if found is not None:
+                self.model, self.tools = found.group(1).decode("utf-8", "replace"), names
                 return
-            said = describe_request(self.dialect, self.path, body)
-            self.model, self.tools = said.get("model"), tuple(sorted(said.get("tools") or ()))
+            body = body if count else b""  # only the path can name the model
+        said = describe_request(self.dialect, self.asking.path, body)
+        self.model, self.tools = said["model"], tuple(sorted(said["tools"])) if names is None else names
+        if names is None:
+            tools_known.learn(body, self.tools)
 
 
-def _text(value):
-    return value.decode("latin-1") if value is not None else None
+class Tools:
+    """The tools of a conversation stand in every request with the same bytes: these are looked for before anything is parsed.
+    Not thread-safe: the caller holds a lock."""
+
+    def __init__(self):
+        self._bytes, self._names = None, ()
+
+    def names_in(self, body):
+        """Sorted names, or None: they must be parsed."""
+        at = body.find(b'"tools"')
+        if at < 0:
+            return ()
+        return self._names if self._bytes is not None and body.startswith(self._bytes, at) else None
+
+    def learn(self, body, names):
+        at = body.find(b'"tools"')
+        end = value_end(body, at + 7) if at >= 0 else -1
+        if end > 0 and tuple(sorted(describe_request(None, "", b"{%s}" % body[at:end])["tools"])) == names:
+            self._bytes, self._names = body[at:end], names
 
 
 class Conversation:
     """Not thread-safe: the caller holds a lock."""
 
     def __init__(self, main_headers):
-        self._headers, self._value, self._shape = main_headers, None, None
+        self._headers, self._value, self._shape, self._tools = main_headers, None, None, Tools()
 
     def is_main(self, request):
         if request.dialect is None:
             return False
+        head = request.asking.head
         for name in self._headers:
-            value = request.head.get(name)
+            value = head.get(name)
             if value:
                 self._value = self._value or (name, value)
                 break
         if self._value is not None:
             name, value = self._value
-            return request.head.get(name) == value
-        request.describe(tools=True)
+            return head.get(name) == value
+        request.look(self._tools)
         shape = (request.model, request.tools)
         self._shape = self._shape or shape
         return shape == self._shape
@@ -75,7 +178,7 @@ class Conversation:
 def find_token(head, target, token):
     """Where the run's token stands: names of headers, `bearer` for Authorization, `query`. Empty: not authorised."""
     places, wanted = [], token.encode()
-    for name in AUTH_HEADERS:
+    for name in KEY_NAMES:
         for value in head.names.get(name, ()):
             if name == b"authorization":
                 scheme, _, value = value.partition(b" ")

@@ -1,7 +1,7 @@
 """The model proxy's public face. What it does before the agent runs: bind, open the evidence files, have two threads.
 
     transport = Transport(settings)      settings: see transport/README.md
-    transport.listen()                   before any fork: binds 127.0.0.1:0, opens the evidence files; no thread yet
+    transport.listen()                   before any fork: binds 127.0.0.1:0, opens the attempts file; no thread yet
     transport.start()                    the accepting thread and one handler
     transport.warm()                     after the launch: loads the rest, so that the first request need not wait for it
     transport.summary() / .files()       figures and evidence, at any time
@@ -19,11 +19,14 @@ import socket
 import threading
 import time
 
-from transport.evidence import EvidenceFile, atomic_write
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from transport.evidence import EvidenceFile, Redactor, atomic_write
 
 STACK = 256 * 1024  # bytes per thread: the code is not recursive (json_bytes.py refuses deep nesting)
 BODIES = "bodies"
 ATTEMPTS = "model_attempts.jsonl"
+CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_APPEND  # as evidence.CREATE
 
 
 class Transport:
@@ -33,13 +36,13 @@ class Transport:
         self.last_activity = time.monotonic()  # of the last byte on either side
         self.final_answer_at = self.final_answer_kind = None
         self.dead = False                      # the listener died
-        self.port = self.attempts_file = self.bodies_fd = self.listener = self.stop_fd = None
+        self.port = self.attempts_fd = self.bodies_fd = self.listener = self.stop_fd = None
         self.threads, self._reception = [], None
         self._work, self._loading = threading.Semaphore(0), threading.Lock()
 
     def listen(self):
         dirfd = self.settings["dirfd"]
-        self.attempts_file = EvidenceFile(dirfd, ATTEMPTS)
+        self.attempts_fd = os.open(ATTEMPTS, CREATE, 0o600, dir_fd=dirfd)
         if self.settings.get("bodies") != "none":
             os.mkdir(BODIES, 0o700, dir_fd=dirfd)
             self.bodies_fd = os.open(BODIES, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dirfd)
@@ -66,13 +69,9 @@ class Transport:
         return self._reception.summary() if self._reception else fold_attempts(())
 
     def files(self):
-        bodies = self._reception.bodies() if self._reception else {}
-        return dict(bodies, **{ATTEMPTS: self.attempts_file.entry()})
+        return self.reception().files()
 
     # What the handlers tell.
-    def touch(self):
-        self.last_activity = time.monotonic()
-
     def final_answer(self, kind):
         """A main request was finally given up (its kind), or a new one has begun (None)."""
         self.final_answer_kind = kind
@@ -122,10 +121,10 @@ def fold_attempts(records):
 
 
 def __getattr__(name):
-    if name != "Redactor":  # loaded when the first one is made
+    if name not in ("EvidenceFile", "Redactor", "atomic_write"):  # loaded when somebody asks for one, after the launch
         raise AttributeError(name)
-    from transport.redact import Redactor
-    return Redactor
+    from transport import evidence
+    return getattr(evidence, name)
 
 
-__all__ = ["EvidenceFile", "Transport", "atomic_write", "fold_attempts"]
+__all__ = ["EvidenceFile", "Redactor", "Transport", "atomic_write", "fold_attempts"]

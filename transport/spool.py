@@ -1,11 +1,13 @@
 """A body that may be read again: in memory up to 1 MiB, beyond that in a file without a name.
 
 The file is created in the session directory (where the host gave us room), mode 0600, and unlinked before the first
-byte is in it, so nothing is left behind however the worker ends, and nobody else can open it.
+byte is in it, so nothing is left behind however the worker ends, and nobody else can open it. What lies in memory is hashed
+when somebody asks (`sha256`), what goes to disk on its way there.
 """
 from __future__ import annotations
 
 import binascii
+import hashlib
 import os
 
 from transport.errors import SpoolFull
@@ -15,10 +17,10 @@ PIECE = 256 * 1024
 
 
 class Spool:
-    __slots__ = ("size", "_pieces", "_fd", "_dirfd")
+    __slots__ = ("size", "_pieces", "_fd", "_dirfd", "_hash")
 
     def __init__(self, dirfd):
-        self.size, self._pieces, self._fd, self._dirfd = 0, [], -1, dirfd
+        self.size, self._pieces, self._fd, self._dirfd, self._hash = 0, [], -1, dirfd, None
 
     def write(self, data):
         if self._fd < 0 and self.size + len(data) > IN_MEMORY:
@@ -32,8 +34,7 @@ class Spool:
     def pieces(self, start=0):
         """The content from `start`, in order. May be called again."""
         if self._fd < 0:
-            whole = b"".join(self._pieces)
-            self._pieces = [whole]
+            whole = self.whole()
             if start < len(whole):
                 yield whole[start:] if start else whole
             return
@@ -44,13 +45,20 @@ class Spool:
             start += len(piece)
             yield piece
 
+    def whole(self):
+        """All of it, or None where it is on disk."""
+        if self._fd >= 0:
+            return None
+        if len(self._pieces) != 1:
+            self._pieces = [b"".join(self._pieces)]
+        return self._pieces[0]
+
     def head(self, limit=IN_MEMORY):
         """The first bytes, for those who look at a body."""
-        if self._fd < 0:
-            for piece in self.pieces():
-                return piece if len(piece) <= limit else piece[:limit]
-            return b""
-        return os.pread(self._fd, limit, 0)
+        return self.whole()[:limit] if self._fd < 0 else os.pread(self._fd, limit, 0)
+
+    def sha256(self):
+        return (self._hash or hashlib.sha256(self.whole())).hexdigest()
 
     def close(self):
         fd, self._fd = self._fd, -1
@@ -63,11 +71,13 @@ class Spool:
             self._fd = _nameless(self._dirfd)
         except OSError as error:
             raise SpoolFull(error.strerror)
+        self._hash = hashlib.sha256()
         for piece in self._pieces:
             self._append(piece)
         self._pieces = []
 
     def _append(self, data):
+        self._hash.update(data)
         try:
             done = os.write(self._fd, data)
             while done < len(data):

@@ -46,11 +46,11 @@ class Link:
         probe.register(self.fd, POLLIN)
         return bool(self.stream.buffered() or probe.poll(0))
 
-    def send(self, head, pieces, watch):
-        """The request. Returns early when the server answers early; `sent_all` tells."""
+    def send(self, head, body, watch):
+        """The request; `body` is a Spool. Returns early when the server answers early; `sent_all` tells."""
         self.got_byte = self.sent_all = False
         block = head
-        for piece in pieces:
+        for piece in body.pieces() if body.size else ():
             if len(block) + len(piece) <= ONE_SEND:
                 block += piece
                 continue
@@ -104,19 +104,19 @@ class Link:
 
     def read_head(self, watch, timeouts):
         """-> the final response's Head; interim ones (1xx) end here: the answer is ours to forward, they were for us."""
-        data, interim = b"", 0
+        data, interim, end = b"", 0, -1
         while True:
-            end = http1.head_end(data)
             while end < 0:
                 more = self._more_head(watch, timeouts, data)
                 start = max(0, len(data) - 3)
-                data += more
+                data = data + more if data else more
                 end = http1.head_end(data, start)
             head = http1.parse_response(data[:end])
             data = data[end:]
             if head.first[1] >= 200:
                 self.data = data
                 return head
+            end = http1.head_end(data)
             interim += 1
             if head.first[1] == 101 or interim > MAX_INTERIM:
                 raise http1.Malformed("%d where a final answer is due" % head.first[1])
@@ -143,8 +143,7 @@ class Upstream:
 
     def __init__(self, route, unix_socket=None, ca_file=None, way=None):
         self.route, self.unix_socket, self.ca_file, self.way = route, unix_socket, ca_file, way
-        self._idle, self._lock, self._resolver, self._tls = [], threading.Lock(), Resolver(), None
-        self._tls_lock = threading.Lock()
+        self._idle, self._resolver, self._tls, self._tls_lock = [], Resolver(), None, threading.Lock()
 
     def prepare(self):
         """Build the TLS context before the first request needs it."""
@@ -153,11 +152,11 @@ class Upstream:
 
     def take(self, watch, fresh=False):
         """A connection for one request: an idle one that still seems alive, else a new one."""
-        while not fresh:
-            with self._lock:
-                if not self._idle:
-                    break
-                link = self._idle.pop()
+        while not fresh and self._idle:
+            try:
+                link = self._idle.pop()  # the latest: what is not needed grows old at the other end
+            except IndexError:
+                break  # another thread took it
             idle = monotonic() - link.since
             if idle < SURE or (idle < IDLE_FOR and not link.is_stale()):
                 link.reused = True
@@ -168,16 +167,13 @@ class Upstream:
     def give_back(self, link, watch):
         watch.forget()
         link.since, link.data = monotonic(), b""
-        with self._lock:
-            kept = len(self._idle) < MAX_IDLE
-            if kept:
-                self._idle.append(link)
-        if not kept:
+        if len(self._idle) < MAX_IDLE:
+            self._idle.append(link)
+        else:
             link.close()
 
     def close(self):
-        with self._lock:
-            idle, self._idle = self._idle, []
+        idle, self._idle = self._idle, []
         for link in idle:
             link.close()
 

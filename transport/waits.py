@@ -24,7 +24,7 @@ monotonic = time.monotonic
 
 class Watch:
     """`client` is a connected socket or None; `stop` a descriptor."""
-    __slots__ = ("_poll", "_stop", "_client", "_client_fd", "_client_mask", "_fd", "_events")
+    __slots__ = ("_poll", "_reading", "_stop", "_client", "_client_fd", "_client_mask", "_fd", "_events")
 
     def __init__(self, stop, client=None):
         self._poll, self._stop, self._client = select.poll(), stop, client
@@ -33,14 +33,26 @@ class Watch:
         if client is not None:
             self._client_fd = client.fileno()
             self._poll.register(self._client_fd, _RDHUP)
+            self._reading = select.poll()  # between requests, and while one arrives: never aimed elsewhere
+            self._reading.register(stop, 0)
+            self._reading.register(self._client_fd, POLLIN)
+
+    def client_readable(self, until=None):
+        """True when the client sent something or left, False when `until` (monotonic) has come."""
+        ready = self._reading.poll(None if until is None else max(0.0, until - monotonic()) * 1000 + 0.5)
+        for got, _ in ready:
+            if got == self._stop:
+                raise Stopped()
+        return bool(ready)
 
     def wait(self, fd=-1, events=POLLIN, until=None):
         """True when `fd` is ready, False when `until` (monotonic) has come."""
         if fd != self._fd or events != self._events:
             self._aim(fd, events)
         while True:
-            left = None if until is None else max(0.0, until - monotonic()) * 1000 + 0.5
-            ready = self._poll.poll(left)
+            ready = self._poll.poll(None if until is None else max(0.0, until - monotonic()) * 1000 + 0.5)
+            if len(ready) == 1 and ready[0][0] == fd:
+                return True
             for got, mask in ready:
                 if got == self._stop:
                     raise Stopped()
