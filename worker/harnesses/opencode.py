@@ -53,8 +53,7 @@ def prepare(job, base_url, token, state_dir, which=harnesses.which, family=FAMIL
     path = env.get("PATH") or os.environ.get("PATH")
     program, words, notes = resolve(given or [family["program"]], path, job["cwd"], which, family)
     home = os.path.join(state_dir, family["folder"])
-    own = dict({family["prefix"] + name: "1" for name in SWITCHES}, PWD=job["cwd"])
-    own.update(family["env"])
+    own = dict({family["prefix"] + name: "1" for name in SWITCHES}, PWD=job["cwd"], **dict(family["env"]))
     own[family["prefix"] + "TEST_HOME"] = os.path.join(home, "home")
     own.update((name, os.path.join(home, folder)) for name, folder in DIRECTORIES)
     places = dict(own, **env)
@@ -103,10 +102,8 @@ def settings(job, base_url, searching, theirs):
 
 def arguments(words, job, base_url):
     """The caller's words, with our switches behind `run`."""
-    if "run" not in words:
-        return words
-    at = words.index("run") + 1
-    return words[:at] + switches(words, job, base_url) + words[at:]
+    at = words.index("run") + 1 if "run" in words else 0
+    return words[:at] + switches(words, job, base_url) + words[at:] if at else words
 
 
 def switches(given, job, base_url):
