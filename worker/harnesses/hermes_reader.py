@@ -21,6 +21,7 @@ __all__ = ("ERRORS", "Live", "collect")
 
 DATABASE = "state.db"
 MOST_DUMPS = 100
+MOST_SESSIONS = 1000
 EMPTY = ("(empty)",)
 INJECTED = "[System: "  # messages in the user's name that the CLI made
 SESSION = ("id", "parent_session_id", "started_at", "ended_at", "end_reason", "source", "input_tokens", "output_tokens",
@@ -123,8 +124,8 @@ class Story:
         self.partial = False
 
     def read(self, database, announced):
-        rows = list(zip(range(1000), database.rows("sessions", SESSION, "ORDER BY started_at, id")))
-        rows = [row for _, row in rows if isinstance(row["id"], str)]
+        every = zip(range(MOST_SESSIONS), database.rows("sessions", SESSION, "ORDER BY started_at, id"))
+        rows = [row for _, row in every if isinstance(row["id"], str)]
         known = {row["id"]: row for row in rows}
         tops = [row for row in rows if row["parent_session_id"] not in known]
         if isinstance(announced, str) and announced in known:

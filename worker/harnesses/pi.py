@@ -89,9 +89,11 @@ def settings(job):
 
 def switches(given, job, base_url, sessions):
     """Ours that the caller did not give."""
-    own = OWN_WORDS if any(word in given for word in SESSION_WORDS) else OWN_WORDS + (("--session-dir", sessions),)
+    own = list(OWN_WORDS)
+    if not any(word in given for word in SESSION_WORDS):
+        own.append(("--session-dir", sessions))
     if base_url is not None:
-        own += (("--provider", PROVIDER), ("--model", model_name(job)))
+        own += [("--provider", PROVIDER), ("--model", model_name(job))]
     return [word for one in own if one[0] not in given for word in one]
 
 
