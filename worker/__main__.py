@@ -1,8 +1,7 @@
 # The first file of the bundle: can this Python run the worker, is the bundle whole, then run it from memory.
-# It parses on any Python from 2.7 on: an old one gets a sentence, no SyntaxError. Exit 69: this Python cannot run the
-# worker; 65: the bundle is damaged, nothing was started (E12). Three forms run this code: the zip, the text form
-# (worker/text_form.py), and a source tree or exploded bundle, which is imported as usual. The bundle is read once, whole,
-# before anything is started, and later imports come from that memory: an agent that rewrites the file changes nothing.
+# It parses on any Python from 2.7 on. Exit 69: this Python cannot run the worker; 65: the bundle is damaged (E12). The zip,
+# the text form (text_form.py) and a source tree or exploded bundle run it. A bundle is read whole before anything is
+# started, and later imports come from that memory: an agent that rewrites the file changes nothing.
 import sys
 
 # Standard modules that are used unconditionally somewhere (tests/house.py keeps the list true). ctypes, ssl and

@@ -20,7 +20,6 @@ def say(sentence):
 
 
 def misuse(word, reason):
-    """Say why the arguments of `word` do not fit, and how they would."""
     from worker.usage_text import USAGE_LINES
 
     say("%s: %s; usage: sandbox-worker.pyz %s" % (word, reason, USAGE_LINES[word]))

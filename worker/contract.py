@@ -1,6 +1,4 @@
-"""The input document: what is wrong with a bad one, and what the run gets from a good one.
-
-The rules are a JSON Schema, input.schema.json beside this file: `violation` reads the keywords that are used there, and
+"""The input document. Its rules are a JSON Schema, input.schema.json: `violation` reads the keywords that are used there,
 `schema input` prints it. `load` returns a *job*: a plain dict in which every field has a value. Whatever is wrong is one
 `BadInput` whose sentence (complaints.py) names the field: exit 65, and nothing has been started or written by then.
 """
@@ -9,9 +7,10 @@ from __future__ import annotations
 import json
 import os
 
-from worker.version import data
+from worker.version import FILES
 
-INPUT = json.loads(data("worker/input.schema.json"))
+SCHEMA = "worker/input.schema.json"
+INPUT = json.loads(FILES[SCHEMA] if FILES else open(__file__.replace("worker/contract.py", SCHEMA), "rb").read())
 TYPES = {"string": str, "boolean": bool, "integer": int, "number": (int, float), "array": list, "object": dict,
          "null": ()}
 # keyword of the schema -> whether a value of the right type keeps it
@@ -46,7 +45,8 @@ def violation(schema, value, name=""):
         if keyword in KEYWORDS and not KEYWORDS[keyword](asked, value):
             return name, keyword, asked
     if kind == "string":
-        broken = "nul" if "\0" in value and name != "prompt" else "surrogate" if not _encodes(value) else None
+        half = any("\ud800" <= c <= "\udfff" for c in value) if not value.isascii() else False
+        broken = "surrogate" if half else "nul" if "\0" in value and name != "prompt" else None
         return broken and (name, broken, None)
     inner = ((schema["items"], item, "%s[%d]" % (name, at)) for at, item in enumerate(value)) if kind == "array" else ()
     return _first(violation(*each) for each in (_fields(schema, value, name) if kind == "object" else inner))
@@ -59,13 +59,6 @@ def _fields(schema, value, name):
             yield {"type": "null"}, item, (name + "." + key).lstrip(".")
         elif key in known or others is not True:
             yield known.get(key, others), item, (name + "." + key).lstrip(".")
-
-
-def _encodes(text):
-    try:
-        return text.encode("utf-8") is not None
-    except UnicodeEncodeError:
-        return False
 
 
 def _first(found):
@@ -95,7 +88,9 @@ def load(source, text):
         job["prompt"] = read_file(job["prompt_file"], "prompt_file")
     elif job["prompt"] is not None:
         job["prompt"] = job["prompt"].encode("utf-8")
-    job["user"] = job["agent_user"] and _user(*job["agent_user"].split(":"))
+    job["user"] = job["agent_user"] and (*map(int, job["agent_user"].split(":")), int(job["agent_user"].split(":")[0]))[:2]
+    if job["user"] and os.geteuid() != 0:
+        raise BadInput("agent_user: the worker must be root to start the agent as another user")
     return job
 
 
@@ -172,12 +167,6 @@ def _model(job):
     if model["ca_file"] and b"-----BEGIN " not in read_file(model["ca_file"], "model.ca_file"):
         raise BadInput("model.ca_file: %s has no certificate in PEM form" % model["ca_file"])
     return model
-
-
-def _user(uid, gid=None):
-    if os.geteuid() != 0:
-        raise BadInput("agent_user: the worker must be root to start the agent as another user")
-    return int(uid), int(gid or uid)
 
 
 def read_file(path, field):

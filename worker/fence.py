@@ -1,7 +1,5 @@
-"""The control socket of a session directory, listening before the directory is claimed.
-
-`run` holds run.lock, listens, claims, launches; `stop` tries to claim first. So one of the two finds the claim taken,
-and when that is `stop`, somebody listens already. Who may ask for what: control.py.
+"""The control socket of a session directory. `run` holds run.lock, listens, claims, launches; `stop` tries to claim first:
+one of the two finds the claim taken, and when that is `stop`, somebody listens already. Who may ask for what: control.py.
 """
 from __future__ import annotations
 

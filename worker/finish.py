@@ -3,9 +3,8 @@
     announce  ->  watch until it has ended  ->  nothing is left alive (receipt)
         ->  close the proxy  ->  read the transcripts  ->  classify  ->  result
 
-Files are written after every descendant is dead, so that no process of the
-agent can touch them, and `result.json` is the last.  Where the worker does not live to do this, the
-guard takes `conclude` with facts from the disk (guarding.py).
+Files are written after every descendant is dead, so that no process of the agent can touch them, and `result.json` is
+the last. Where the worker does not live to do this, the guard takes `conclude` with facts from the disk (guarding.py).
 """
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from worker.capture import Capture
 from worker.control import Control
 from worker.gaps import gap
 from worker.launch import MARKER
-from worker.resources import Resources, disk_is_full
+from worker.resources import Resources, disk_is_full, raise_oom_score
 from worker.sandbox_facts import facts
 from worker.seal import seal
 from worker.tree import clean_up
@@ -29,7 +28,9 @@ from worker.watch import Ending, drain, watch
 def finish(run):
     """The worker's second half. Returns the exit code of DESIGN 5."""
     live = reader_of(run.harness).Live()
-    resources, capture = Resources(), open_capture(run, live)
+    resources, capture = Resources(run.agent.counters), open_capture(run, live)
+    if not run.launch_error:
+        raise_oom_score(run.agent.pid)
     control = Control(run.session.sockets, run.agent.pid, run.job["grace"] + 2 * run.job["cleanup_timeout"])
     announce_start(run)
     if run.transport:
@@ -44,7 +45,8 @@ def finish(run):
     capture.close()
     wire = close_transport(run)
     control.close()
-    return conclude(run, facts_of(run, ending, receipt, wire, live, capture, resources))
+    return conclude(run, facts_of(run, ending, receipt, wire, live, capture, resources),
+                    done=lambda: os.write(run.complaint_out, names.DONE))
 
 
 def reader_of(harness):
@@ -99,8 +101,11 @@ def facts_of(run, ending, receipt, wire, live, capture, resources):
         "sandbox": facts(), "output_seen": capture.seen, "ended_at": run.session.clock.now()}
 
 
-def conclude(run, facts, collect=None):
-    """Collect, classify, write. Returns the exit code of DESIGN 5. collect: instead of the harness's own reader."""
+def conclude(run, facts, collect=None, done=None):
+    """Collect, classify, write. Returns the exit code of DESIGN 5.
+
+    collect: instead of the harness's own reader; done: called as soon as the result is written.
+    """
     session, job = run.session, run.job
     documents.free_reserve(session)
     tampered = manifest.check_live(session)
@@ -123,6 +128,8 @@ def conclude(run, facts, collect=None):
         document = documents.blanked(session, document)  # what is sealed is what will be read
         document["seal"] = seal(document, job["seal_key"].encode())
     sha256 = documents.write_json(session, names.RESULT, document)
+    if done:
+        done()
     if job["share"]:
         manifest.share(session)
     files = {name: entry["sha256"] for name, entry in document["files"].items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 
 from worker import cli, exposure, launch
+from worker.session import DONE
 
 
 def guard_run(run):
@@ -15,7 +16,19 @@ def guard_run(run):
         run.link.send("; ".join(found).encode("utf-8", "replace"))
     from worker.guard import guard  # after the look for the key: the worker waits for that
 
-    return guard(run.link, lambda info: after_worker_death(run, info), run.session.finished, run.job["cleanup_timeout"])
+    os.set_blocking(run.complaint_in, False)
+    return guard(run.link, lambda info: after_worker_death(run, info), lambda: last_words(run) == DONE,
+                 run.job["cleanup_timeout"])
+
+
+def last_words(run):
+    """What the worker left on the pipe: DONE once the result is written, else why it failed, or nothing. Read once more,
+    the same: a result.json alone would prove nothing, for an agent may have written it."""
+    try:
+        run.words = run.words or os.read(run.complaint_in, 4096)
+    except BlockingIOError:
+        pass  # a descendant of the launcher's fork still holds the other end
+    return run.words
 
 
 def after_worker_death(run, info):
@@ -23,11 +36,7 @@ def after_worker_death(run, info):
     from worker import salvage
     from worker.finish import conclude
 
-    os.set_blocking(run.complaint_in, False)
-    try:
-        info["complaint"] = os.read(run.complaint_in, 4096).decode("utf-8", "replace")
-    except OSError:
-        info["complaint"] = ""
+    info["complaint"] = last_words(run).replace(DONE, b"").decode("utf-8", "replace")
     try:
         return conclude(run, salvage.facts_from_disk(run, info))
     except Exception as error:  # what killed the worker may kill this too: then without the transcript

@@ -1,7 +1,7 @@
-"""The few things that only the kernel can promise, through libc.
+"""The few things that only the kernel can promise, through libc. Numbers: linux/prctl.h.
 
 Every function says whether the kernel did it and never raises: an old kernel, gVisor, a seccomp profile or a Python
-without ctypes leave a promise unkept, which the receipt then says, but never stop a run. Numbers: linux/prctl.h.
+without ctypes leave a promise unkept, which the receipt then says, but never stop a run.
 """
 from __future__ import annotations
 
@@ -17,48 +17,39 @@ except (ImportError, OSError, AttributeError):  # python3-minimal, a static buil
 CAP_SYS_PTRACE, CAP_PERFMON = 19, 38  # with either, one could read the memory of guard and worker
 
 
-def _prctl(option, value):
+def prctl(option, value):
     return _libc.prctl(option, value, 0, 0, 0) if HAVE_CTYPES else -1
 
 
 def become_subreaper():
     """PR_SET_CHILD_SUBREAPER: orphaned descendants come to this process. False in gVisor before 2023."""
-    return _prctl(36, 1) == 0
-
-
-def is_subreaper():
-    """PR_GET_CHILD_SUBREAPER. The mark is not inherited by a fork: it holds for this process alone."""
-    if not HAVE_CTYPES:
-        return False
-    answer = ctypes.c_int(0)
-    return _prctl(37, ctypes.addressof(answer)) == 0 and answer.value == 1
+    return prctl(36, 1) == 0
 
 
 def set_death_signal(signum):
     """PR_SET_PDEATHSIG: sent when the parent's forking thread dies. setuid and a setuid exec clear it: call it last."""
-    return _prctl(1, signum) == 0
+    return prctl(1, signum) == 0
 
 
 def set_not_dumpable():
     """PR_SET_DUMPABLE: /proc/PID/mem and environ, ptrace only for CAP_SYS_PTRACE. Kept by fork, reset by exec."""
-    return _prctl(4, 0) == 0
+    return prctl(4, 0) == 0
 
 
 def set_no_new_privs():
-    return _prctl(38, 1) == 0
+    return prctl(38, 1) == 0
 
 
 def drop_from_bounding_set(capabilities=(CAP_SYS_PTRACE, CAP_PERFMON)):
-    """PR_CAPBSET_DROP: no later exec gains these, not even as root, whose exec gets inheritable | bounding
-    (capabilities(7)); so they leave the inheritable set too, which engines used to fill (CVE-2022-24769).
-    True when none is left in either set."""
+    """PR_CAPBSET_DROP: no later exec gains these, not even root's, which gets inheritable | bounding (capabilities(7)): they
+    leave the inheritable set too, which engines used to fill (CVE-2022-24769). True when none is left in either set."""
     if not HAVE_CTYPES:
         return False
     for capability in capabilities:
-        _prctl(24, capability)  # needs CAP_SETPCAP; judged by PR_CAPBSET_READ below, which is -1 where it is unknown
+        prctl(24, capability)  # needs CAP_SETPCAP; judged by PR_CAPBSET_READ below, which is -1 where it is unknown
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this thread
     sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable of 0-31, then of 32-63
     cleared = _libc.capget(header, sets) == 0
     for capability in capabilities:
         sets[2 + 3 * (capability // 32)] &= 0xFFFFFFFF ^ (1 << capability % 32)
-    return cleared and _libc.capset(header, sets) == 0 and all(_prctl(23, c) != 1 for c in capabilities)
+    return cleared and _libc.capset(header, sets) == 0 and all(prctl(23, c) != 1 for c in capabilities)

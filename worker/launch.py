@@ -1,8 +1,7 @@
 """What the agent starts with: its environment and its standard input, and that no key is among them.
 
-The environment is an allow-list, because a whole host environment hands the agent other vendors' credentials and base
-URLs (E15). The harness adds where its CLI finds the proxy; `env` of the input document wins over what is inherited. The
-real key never passes: where a value contains it, the run's token takes its place.
+The environment is an allow-list: a whole host environment has other vendors' credentials and base URLs (E15). The harness
+adds where its CLI finds the proxy. The real key never passes: where a value has it, the run's token takes its place.
 """
 from __future__ import annotations
 
@@ -93,10 +92,3 @@ def open_stdin(session, kind):
     if kind == "prompt":
         return os.open(PROMPT, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=session.fd)
     return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-
-
-def give(state, user):
-    """Hand the CLI's state directory to the agent's user."""
-    for root, directories, files in os.walk(state):
-        for name in [root] + [os.path.join(root, each) for each in directories + files]:
-            os.chown(name, user[0], user[1], follow_symlinks=False)

@@ -27,7 +27,8 @@ class LaunchError:
 
 
 def diagnose(command, stage, number):
-    """`command` as in supervise.spawn; `stage` start, user, cwd or exec; `number` the errno there."""
+    """`command` as in supervise.spawn; `stage` start, user, cwd or exec; `number` the errno there (text)."""
+    number = int(number)
     words = os.strerror(number) if number else "the launcher was killed"
     if stage == "cwd":
         return LaunchError("bad_cwd", "%s: %s" % (command["cwd"], words))

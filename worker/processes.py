@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import time
 
+from worker import kernel
+
 READ_ONLY = os.O_RDONLY | os.O_CLOEXEC
 TICKS = os.sysconf("SC_CLK_TCK")
 PID_LIMIT = 1 << 22  # PID_MAX_LIMIT of 64-bit kernels, for places where /proc/sys cannot be read
@@ -143,3 +145,13 @@ def marked(marker):
 
 def has_marker(pid, marker):
     return marker in read("/proc/%d/environ" % pid, 1 << 20).split(b"\0")
+
+
+def is_subreaper():
+    """PR_GET_CHILD_SUBREAPER. The mark is not inherited by a fork: it holds for this process alone."""
+    if not kernel.HAVE_CTYPES:
+        return False
+    import ctypes
+
+    answer = ctypes.c_int(0)
+    return kernel.prctl(37, ctypes.addressof(answer)) == 0 and answer.value == 1

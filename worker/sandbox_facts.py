@@ -5,7 +5,7 @@ import os
 import sys
 
 from worker import kernel
-from worker.processes import read
+from worker.processes import is_subreaper, read
 
 
 def facts():
@@ -17,7 +17,7 @@ def facts():
         "cpus": len(os.sched_getaffinity(0)), "memory_limit_mib": _memory_limit(), "pid": os.getpid(),
         "pid_1": (read("/proc/1/cmdline", 200).split(b"\0")[0].decode("utf-8", "replace") or None),
         "proc": os.path.exists("/proc/self/stat"), "children_file": os.path.exists("/proc/self/task/%d/children" % os.getpid()),
-        "ctypes": kernel.HAVE_CTYPES, "subreaper": kernel.is_subreaper(), "pidfd": hasattr(os, "pidfd_open"),
+        "ctypes": kernel.HAVE_CTYPES, "subreaper": is_subreaper(), "pidfd": hasattr(os, "pidfd_open"),
         "seccomp": _status("Seccomp"), "no_new_privs": _status("NoNewPrivs"), "capabilities": _status("CapEff"),
     }
 

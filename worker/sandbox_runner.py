@@ -1,12 +1,11 @@
 """`run`: one agent CLI on one task, told in order.
 
     read the input  ->  claim the directory  ->  guard | worker
-    worker: listen  ->  prepare the command  ->  start the agent  ->  watch it
-            ->  nothing is left alive  ->  collect, classify, write the result
+    worker: listen  ->  prepare the command  ->  start the agent  ->  finish.py: watch it, prove that nothing is left
+            alive, collect, classify, write the result
 
-Up to the agent's first instruction only small modules are loaded (the launch path, at most 1,200 lines); everything
-else is imported while the agent boots. The guard is this process, the worker its child: whatever happens to one of
-them, the other cleans up and leaves an outcome (DESIGN 12).
+Up to the agent's first instruction only small modules are loaded (at most 1,200 lines). The guard is this process, the
+worker its child: whatever happens to one of them, the other cleans up and leaves an outcome (DESIGN 12).
 """
 from __future__ import annotations
 
@@ -39,14 +38,18 @@ def main(arguments):
     run.link = fork_worker()  # two processes from here on
     if not run.link.is_guard:
         os._exit(in_worker(run))
-    from worker import guarding  # after the fork: the worker need not carry it
+    from worker.guarding import guard_run  # after the fork: the worker need not carry it
 
-    return guarding.guard_run(run)
+    return guard_run(run)
 
 
 def read_job(source):
     """(job, harness module) of the input document `source`. Raises BadInput."""
-    job = load(source, read_line() if source == "-" else read_file(source, "the input document"))
+    if source == "-":  # one line and not a byte more: with `watch_stdin` the rest is waited for
+        text = b"".join(iter(lambda: os.read(0, 1).replace(b"\n", b""), b""))
+    else:
+        text = read_file(source, "the input document")
+    job = load(source, text)
     if job["harness"] not in (None, *harnesses.TABLE):
         raise BadInput("harness: must be one of %s" % ", ".join(sorted(harnesses.TABLE)))
     harness = harnesses.find(job["harness"], job["command"])
@@ -62,24 +65,13 @@ def read_job(source):
     return job, harness
 
 
-def read_line():
-    """One line of stdin and not a byte more: with `watch_stdin` the rest is waited for."""
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        piece = os.read(0, 1)
-        if not piece:
-            break
-        line += piece
-    return bytes(line)
-
-
 class Run:
     """What one run consists of while it lasts; filled in the order of the story."""
 
     def __init__(self, job, harness, session, token, source=None):
         self.job, self.harness, self.session, self.token, self.source = job, harness, session, token, source
         self.link = self.transport = self.agent = self.launch_error = self.complaint_in = self.complaint_out = None
-        self.launch, self.warnings = {}, []
+        self.launch, self.warnings, self.words = {}, [], b""
         self.started_at = session.clock.now()
         # Unguessable: `recover` kills who carries it, and an agent may have written the file that it reads it from.
         self.marker = "%s/%s" % (job["invocation_id"], os.urandom(8).hex())
@@ -116,10 +108,13 @@ def start(run):
     if job["prompt"] is not None:
         session.write_new(PROMPT, job["prompt"])  # a file that becomes stdin: any size, in no environment (E05)
     if job["user"]:
-        launch.give(state, job["user"])
+        from worker.agent_user import give
+
+        give(state, job["user"])
     if launch.writable(os.path.dirname(os.__file__), job["user"]):
         https = job["model"] and (job["model"]["base_url"] or "").lower().startswith("https:")
-        for name in NEEDED_LATER + ("ssl",) * bool(https) + ("hmac",) * bool(job["seal_key"]) + harness_needs(run):
+        needs = getattr(run.harness, "NEEDS", ())  # such as sqlite3, for a CLI that keeps its transcript there
+        for name in (*NEEDED_LATER, *needs, *(("ssl",) if https else ()), *(("hmac",) if job["seal_key"] else ())):
             __import__(name)
     if job["expect"]:
         from worker import expect
@@ -139,10 +134,6 @@ def start(run):
     if run.transport:
         run.transport.start()
     run.launch_error = run.agent.go()
-
-
-def harness_needs(run):
-    return getattr(run.harness, "NEEDS", ())  # such as sqlite3, for a CLI that keeps its transcript there
 
 
 def transport_settings(run):

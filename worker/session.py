@@ -1,8 +1,6 @@
-"""The session directory: who may use it, and which names in it belong to the run.
-
-A run owns its directory: it is created 0700, refused when a name that a run writes is there already, and claimed
-in one atomic step (the symlink `launch.claim`, which `stop` may win). Everything is written through the descriptor
-opened here, before the agent exists, so that a directory or file that it swaps in is never followed.
+"""The session directory: created 0700, refused when a name that a run writes is there already, and claimed in one atomic
+step (the symlink `launch.claim`, which `stop` may win). Everything is written through the descriptor opened here, before
+the agent exists, so that a directory or file that it swaps in is never followed.
 """
 from __future__ import annotations
 
@@ -21,12 +19,13 @@ CLAIM, LOCK, RESERVE = "launch.claim", "run.lock", ".reserve"
 EVIDENCE = (LAUNCH, EVENTS, STDERR, ATTEMPTS, BODIES, NATIVE, OBSERVATIONS, CLEANUP, PROMPT)
 WRITES = EVIDENCE + (RESULT, STATE, CLAIM, LOCK, RESERVE, fence.SOCKET)
 RESERVED_BYTES = 256 << 10  # receipt and result of a run with thousands of calls; freed when the disk is full (B22)
+DONE = b"done"  # the worker's last word to the guard, once the result is written
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_APPEND
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class NotUsable(Exception):
-    """The directory cannot be written, is not fresh, or was used before; becomes exit code 73."""
+    """The directory cannot be written, is not fresh, or was used before: exit code 73."""
 
 
 class Clock:
@@ -86,7 +85,3 @@ class Session:
     def make_directory(self, name):
         os.mkdir(name, 0o700, dir_fd=self.fd)
         return os.open(name, DIRECTORY | os.O_NOFOLLOW, dir_fd=self.fd)
-
-    def finished(self):
-        """Whether the result is written: the last thing that a worker does."""
-        return RESULT in os.listdir(self.fd)

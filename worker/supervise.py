@@ -2,9 +2,8 @@
 
     guard -- worker -- agent            guard and worker are subreapers and not dumpable
 
-`fork_worker` splits `run`, and `spawn` forks the launcher, both before any thread exists. Nobody sleeps or polls:
-Python's signal handlers do nothing, its C handler writes the number to a pipe (`Wakeup`). Only own un-reaped children
-are ever signalled, so no number can have been given to a stranger meanwhile.
+`fork_worker` splits `run`, `spawn` forks the launcher, both before any thread exists. Nobody sleeps or polls: signals are
+bytes on a pipe (`Wakeup`). Only own un-reaped children are ever signalled, so no number can be a stranger's by now.
 """
 from __future__ import annotations
 
@@ -16,7 +15,6 @@ from worker import kernel
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 CAUGHT = (signal.SIGCHLD,) + STOP_SIGNALS
-OOM_SCORE_ADJ = 500  # the kernel should take the agent before its worker
 # What a container shows of its own control group, v2 and v1: read before the agent can make a counter rise (resources.py).
 COUNTERS = ("/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/pids/pids.events",
             "/sys/fs/cgroup/memory/memory.oom_control")
@@ -109,16 +107,14 @@ class Agent:
                 failure = os.read(self._error, 64)
             except BrokenPipeError:  # somebody killed the launcher
                 failure = b"start 0"
+        os.close(self._go)
+        os.close(self._error)
         if not failure:
-            os.close(self._go)
-            os.close(self._error)
-            raise_oom_score(self.pid)
             return None
-        self.abort()
+        self.status = exit_status(os.waitpid(self.pid, 0)[1])
         from worker import launch_errors
 
-        stage, number = failure.decode().split()
-        return launch_errors.diagnose(self.command, stage, int(number))
+        return launch_errors.diagnose(self.command, *failure.decode().split())
 
     def abort(self):
         """End a launcher that was not let go: it exits at the end of file."""
@@ -174,8 +170,9 @@ def _launch(command, parent, go, error, stdio, no_new_privs):
         if os.read(go, 1) != b"g":
             os._exit(127)
         os.setsid()
-        _reset_signals()
-        raise_oom_score("self")
+        for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec keeps what is ignored
+            signal.signal(signum, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for target, fd in enumerate(stdio):
             os.dup2(fd, target)
             os.set_inheritable(target, True)  # dup2 onto itself changes nothing
@@ -202,16 +199,6 @@ def _launch(command, parent, go, error, stdio, no_new_privs):
         os._exit(127)  # nothing may run on in this copy of the worker
 
 
-def _reset_signals():
-    signal.set_wakeup_fd(-1)
-    for signum in range(1, signal.NSIG):  # Python ignores SIGPIPE and SIGXFSZ, and exec keeps what is ignored
-        try:
-            signal.signal(signum, signal.SIG_DFL)
-        except (OSError, ValueError):  # KILL, STOP and those of the thread library
-            pass
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
 def _close_all_but(keep):
     try:
         fds = [int(name) for name in os.listdir("/proc/self/fd")]
@@ -220,16 +207,3 @@ def _close_all_but(keep):
     for fd in fds:
         if fd > 2 and fd != keep:
             os.closerange(fd, fd + 1)  # ignores that it is not open
-
-
-def raise_oom_score(pid):
-    """Best effort. The file is root's until exec has made the process dumpable: root does it before, others after."""
-    try:
-        if os.readlink("/proc/self") != str(os.getpid()):  # another pid namespace's /proc: `pid` is a stranger there
-            return
-        fd = os.open("/proc/%s/oom_score_adj" % pid, os.O_RDWR | os.O_CLOEXEC)
-        if int(os.read(fd, 16)) < OOM_SCORE_ADJ:
-            os.pwrite(fd, b"%d" % OOM_SCORE_ADJ, 0)
-        os.close(fd)
-    except (OSError, ValueError):
-        pass

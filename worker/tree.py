@@ -38,7 +38,7 @@ def clean_up(deadline_s, wakeup, agent=None, link=None, marker=None):
     if link is not None and link.peer == os.getppid():
         os.kill(link.peer, signal.SIGCONT)  # the agent may have stopped our guard; a parent's number is its own
     proof, error = None, hunt.error
-    if gone and (kernel.is_subreaper() or os.getpid() == 1):
+    if gone and (processes.is_subreaper() or os.getpid() == 1):
         proof = hunt.proof
     elif gone and link is not None and link.peer == 1:
         proof, error = _ask_guard(link, hunt)

@@ -8,11 +8,3 @@ BUNDLE = {"version": VERSION, "sha256": "source", "files": 0}
 
 # name -> bytes of every file of the bundle, as read before launch; empty in a source tree.
 FILES: "dict[str, bytes]" = {}
-
-
-def data(name):
-    """The bytes of a file of the bundle, or of the source tree."""
-    if FILES:
-        return FILES[name]
-    with open(__file__[: -len("worker/version.py")] + name, "rb") as file:
-        return file.read()

@@ -1,11 +1,9 @@
 """OpenAI Codex CLI (`codex exec`): the command. What is particular about it, measured with 0.144.4 and 0.171.0:
 
-- It is pointed at the proxy by `-c` overrides only, which must stand at the right level (codex_arguments.py).
-- Its own retries are off, for the proxy owns them; 0.171.0 retries a refused connection for ever unless `BOUNDED` is set.
-- Its stream idle timer becomes the run's timeout: the proxy may hold an answer for as long as the run lasts.
-- Plugins, analytics and the update check would call other hosts.
-- The npm wrapper of 0.144.4 exits 0 when the CLI dies by SIGTERM, so the native program is launched (codex_program.py).
-- SIGINT makes it write its last records; SIGTERM loses them.
+It is pointed at the proxy by `-c` overrides, which must stand at the right level (codex_arguments.py). Its own retries are off;
+0.171.0 retries a refused connection for ever unless `BOUNDED` is set. Its stream idle timer becomes the run's timeout, as the
+proxy may hold an answer that long. Plugins, analytics and update check would call other hosts. SIGINT makes it write its last
+records, SIGTERM loses them. The native program is launched, not the npm wrapper (codex_program.py).
 """
 from __future__ import annotations
 
@@ -54,15 +52,13 @@ def prepare(job, base_url, token, state_dir, which=harnesses.which):
         additions[TOKEN_VARIABLE] = token
     return {
         "argv": argv, "given_argv": given or argv, "program": program, "env": additions,
-        "state": os.path.realpath(home), "baseline": baseline(os.path.realpath(home)), "notes": notes,
+        "state": os.path.realpath(home), "baseline": baseline(home) if os.path.isdir(home + "/sessions") else {}, "notes": notes,
         "stdin": "null" if job["prompt"] is None else "prompt", "prompt_in_argv": False,
     }  # fmt: skip
 
 
 def baseline(home):
     """{path: size} of rollouts that are there before the run (a CODEX_HOME of the caller's may hold threads to resume)."""
-    if not os.path.isdir(os.path.join(home, "sessions")):
-        return {}
     from worker.harnesses import codex_sessions
 
     return codex_sessions.sizes(home)
@@ -82,7 +78,7 @@ def resolve(words, path, cwd, which):
 
 
 def may_be_wrapper(path):
-    """Cheap, and only a hint: a file, link or shell shim of the npm package, not the native program or somebody's script."""
+    """A hint only: a file, link or shell shim of the npm package, not the native program or somebody's script."""
     try:
         with open(path, "rb") as file:
             return b"@openai/codex" in file.read(4096) or os.path.basename(os.path.realpath(path)) == "codex.js"

@@ -1,12 +1,11 @@
-"""A Codex command that the caller gave: its words stay, and the overrides come where the CLI honours them.
-
-A `-c` on a subcommand discards every `-c` of the levels above it (0.144.4 and 0.171.0, measured), so ours stand behind the
-last word before `--`, and the caller's shallower ones are lifted there, in their order. Loaded only for a given command.
+"""A Codex command that the caller gave: its words stay, and the overrides come where the CLI honours them. A `-c` on a
+subcommand discards every `-c` of the levels above it (0.144.4 and 0.171.0, measured): ours stand behind the last word before
+`--`, and the caller's shallower ones are lifted to that level. Loaded only for a given command.
 """
 from __future__ import annotations
 
 # Options that take the next word (`codex exec --help`, `codex --help`, both versions).
-VALUE_OPTIONS = frozenset(
+VALUE_OPTIONS = (
     "-c --config --enable --disable -i --image -m --model --local-provider -p --profile -s --sandbox -C --cd --add-dir "
     "--output-schema --color -o --output-last-message --remote --remote-auth-token-env --thread-source "
     "--cyber-access-program -a --ask-for-approval".split()

@@ -1,30 +1,23 @@
-"""The native Codex program behind its npm wrapper: the wrapper of 0.144.4 exits 0 when the CLI dies by SIGTERM.
+"""The native Codex program behind its npm wrapper (the wrapper of 0.144.4 exits 0 when the CLI dies by SIGTERM).
 
-Layouts searched are those that the wrapper itself knows: the platform package beside, above or inside the wrapper's package
-(npm, pnpm, bun, vite+), the package's own vendor directory (platform tarballs), and the one before the packages were split.
-Loaded before the launch, but only where the program is a script.
+Searched as the wrapper itself does: the platform package beside, above or inside the wrapper's package (npm, pnpm, bun), and
+the package's own vendor directory (platform tarballs, old releases). Loaded only where the program is a script.
 """
-
 from __future__ import annotations
 
 import os
 
-# The CLI's platform packages and target triples (bin/codex.js of the npm package).
-TARGETS = {
-    "x86_64": ("codex-linux-x64", "x86_64-unknown-linux-musl"),
-    "aarch64": ("codex-linux-arm64", "aarch64-unknown-linux-musl"),
-}
+# Platform packages and target triples (bin/codex.js of the npm package).
+TARGETS = {"x86_64": ("codex-linux-x64", "x86_64-unknown-linux-musl"),
+           "aarch64": ("codex-linux-arm64", "aarch64-unknown-linux-musl")}
 
 
 def native_of(script):
     """(native program or None, a note for the result or None) for a script."""
     wrapper = wrapper_of(script)
-    if wrapper is None:
-        return None, None
-    native = native_program(wrapper, os.uname().machine)
-    if native is None:
-        return None, "no native program found for the npm wrapper " + script
-    return native, "npm wrapper %s replaced by its native program" % script
+    native = wrapper and native_program(wrapper, os.uname().machine)
+    replaced = "npm wrapper %s replaced by its native program" if native else "no native program found for the npm wrapper %s"
+    return native or None, replaced % script if wrapper else None
 
 
 def wrapper_of(script):
