@@ -11,6 +11,10 @@ import os
 from array import array
 
 PLAIN, RECORD, EVENT = 0, 1, 2
+# A place is one integer: start, length and how it is read; of 63 bits the length has 28, a line has at most 16 MiB.
+LENGTH, HOW = 28, 2
+LENGTHS, HOWS = (1 << LENGTH) - 1, (1 << HOW) - 1
+BLOCK = 256 << 10
 ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -22,23 +26,24 @@ class Conversation:
         self.places, self.events = array("q"), array("q")
 
     def add(self, payload, at):
-        """A model item stands at `at` (see codex_thread.Place)."""
+        """A model item stands at `at` (see codex_lines.Place)."""
         if at.payload:
-            self.places.extend((PLAIN, at.payload[0], at.payload[1]))
+            start, length = at.payload
+            self.places.append((start << LENGTH | length) << HOW | PLAIN)
         else:
-            self.places.extend((RECORD, at.offset, at.length))
+            self.places.append((at.offset << LENGTH | at.length) << HOW | RECORD)
 
-    def add_event(self, payload, at):
+    def add_event(self, offset, length):
         """A display event stands there; it counts only where there are no model items."""
         if not self.places:
-            self.events.extend((EVENT, at.offset, at.length))
+            self.events.append((offset << LENGTH | length) << HOW | EVENT)
 
     @property
     def from_events(self):
         return not self.places and bool(self.events)
 
     def __len__(self):
-        return len(self.places or self.events) // 3
+        return len(self.places or self.events)
 
     def __iter__(self):
         for encoded in self.encoded():
@@ -46,15 +51,20 @@ class Conversation:
 
     def encoded(self):
         """Each item as strict JSON bytes."""
-        places = self.places or self.events
-        for index in range(0, len(places), 3):
-            how, start, length = places[index : index + 3]
-            data = os.pread(self.fd, length, start)
+        began, block = 0, b""
+        for place in self.places or self.events:
+            how, length, start = place & HOWS, place >> HOW & LENGTHS, place >> HOW + LENGTH
+            at = start - began
+            if at + length > len(block):
+                began, at, block = start, 0, os.pread(self.fd, max(BLOCK, length), start)
+            data = block[at : at + length]
             if how != PLAIN:
                 item = self.item(how, data)
                 if item is None:
                     continue
                 data = strict(item)
+            elif len(data) < length:
+                return  # a full disk: the copy is not whole, which is a gap
             yield data
 
     def item(self, how, line):

@@ -5,16 +5,20 @@ Formats of 0.144.4 and 0.171.0; every pattern here was seen in a file that the r
 
 from __future__ import annotations
 
-import calendar
 import json
 import re
 
-# The usual layout: stamp, type, and the payload's own type where that is its first field.
-HEAD = re.compile(
-    rb'\{"timestamp":"([^"\\]{1,40})",(?:"ordinal":[0-9]{1,15},)?"type":"([a-z_]{1,40})","payload":'
-    rb'(?:(?=\{"type":"([a-z_]{1,40})"))?'
-)
+# A record's head: stamp, type, and where the payload begins.  0.171.0 adds an ordinal.
+HEAD = re.compile(r'\{"timestamp":"([^"\\]{1,40})",(?:"ordinal":[0-9]{1,15},)?"type":"([a-z_]{1,40})","payload":')
+PAYLOAD = '"payload":'
+# The same for the usual record, without a regular expression: a stamp of 24 characters, and then one of these.
+STAMP = slice(14, 38)
+TYPES = (
+    "session_meta", "turn_context", "world_state", "response_item", "event_msg", "compacted", "token_usage_record",
+)  # fmt: skip
+KINDS = {'","type":"%s",' % name: name for name in TYPES}
 TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d{1,9})?Z\Z", re.A)
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def refuse(constant):
@@ -45,13 +49,10 @@ STATUSES = {"completed": "completed", "failed": "failed", "declined": "cancelled
 
 
 class Place:
-    """Where a record stands: file offset and length, its stamp as written, in this run or before it, and (start, length) of
-    its payload where those bytes are strict JSON as they are."""
+    """Where the record that is being read stands: file offset and length in bytes, its stamp as written, in this run or before
+    it, and (start, length) of its payload where those bytes are strict JSON as they are.  One object for all records of a file."""
 
     __slots__ = ("offset", "length", "written", "current", "payload")
-
-    def __init__(self, offset, length, written, current, payload):
-        self.offset, self.length, self.written, self.current, self.payload = offset, length, written, current, payload
 
     @property
     def stamp(self):
@@ -59,35 +60,42 @@ class Place:
         return unix_time(self.written)
 
 
-def split(line, head):
-    """(stamp as written, type, payload, (start, length) of the payload's bytes or None) of a line; raises ValueError.
-    head: HEAD.match(line); the second of the pair is None where the bytes are not strict JSON as they are.
+def head(text):
+    """(stamp as written, type, where the payload begins) of a record in the usual layout; else (None, None, 0)."""
+    start = text.find(PAYLOAD, 38, 160)
+    kind = KINDS.get(text[38:start])
+    if kind and text.startswith('{"timestamp":"') and '"' not in text[STAMP]:
+        return text[STAMP], kind, start + len(PAYLOAD)
+    found = HEAD.match(text)
+    return found.groups() + (found.end(),) if found else (None, None, 0)
 
-    The usual layout is parsed once, and the payload's own bytes are found on the way; any other layout as a whole."""
-    if head:
-        start = head.end()
-        text = line[start:].decode("utf-8", "replace")
-        try:
-            payload, end = DECODER.raw_decode(text)
-        except json.JSONDecodeError as error:
-            raise ValueError("%s at byte %d" % (error.msg, start + error.pos)) from None
+
+def split(text, known=None):
+    """(stamp as written, type, payload, where the payload's text begins and ends, or None) of a record; raises ValueError.
+    known: what `head` says of it.
+
+    The usual layout is parsed once, and the payload's own text is found on the way; any other layout as a whole."""
+    stamp, kind, start = known or head(text)
+    if start:
+        payload, end = DECODER.raw_decode(text, start)
         tail = text[end:]
         if tail == "}" or tail.startswith(',"metadata":{') and isinstance(DECODER.decode("{" + tail[1:]), dict):
-            stamp, kind, _ = head.groups()
-            return stamp.decode("ascii", "replace"), kind.decode(), payload, (start, plain_length(text, end))
-    record = DECODER.decode(line.decode("utf-8", "replace"))
+            return stamp, kind, payload, (start, end)
+    record = DECODER.decode(text)
     if not isinstance(record, dict):
         raise ValueError("no JSON object")
     return record.get("timestamp"), record.get("type"), record.get("payload"), None
 
 
-def plain_length(text, end):
-    """Bytes of text[:end], or None where they may hold a lone surrogate or were no UTF-8 (C25)."""
-    if "\\u" in text and ("\\ud" in text or "\\uD" in text):
+def plain(offset, text, found):
+    """(start, length) in the file of a payload found in the text of the record at `offset`; None where an escape may be a lone
+    surrogate (C25)."""
+    start, end = found
+    if SURROGATE.search(text, start):
         return None
     if text.isascii():
-        return end
-    return None if "\ufffd" in text else len(text[:end].encode("utf-8"))
+        return offset + start, end - start
+    return offset + len(text[:start].encode("utf-8")), len(text[start:end].encode("utf-8"))
 
 
 def not_utf8(line):
@@ -103,14 +111,24 @@ MINUTES = {}  # the last minute seen: stamps come in order
 
 def unix_time(stamp):
     """Unix seconds of an RFC 3339 UTC stamp; None for anything else."""
+    minute = MINUTES.get(stamp[:16]) if isinstance(stamp, str) else None
+    if minute is not None and len(stamp) == 24 and stamp[19] == "." and stamp[23] == "Z":
+        digits = stamp[17:19] + stamp[20:23]
+        if stamp[16] == ":" and digits.isdigit() and digits.isascii():
+            return minute + int(digits) / 1000
     found = TIME.match(stamp) if isinstance(stamp, str) else None
     if not found:
         return None
-    minute = stamp[:16]
-    if minute not in MINUTES:
-        MINUTES.clear()
-        MINUTES[minute] = calendar.timegm(tuple(int(part) for part in found.groups()[:5]) + (0,))
-    return round(MINUTES[minute] + int(found.group(6)) + float(found.group(7) or 0), 6)
+    year, month, day, hour, at = (int(part) for part in found.groups()[:5])
+    MINUTES.clear()
+    MINUTES[stamp[:16]] = minute = ((days(year, month, day) * 24 + hour) * 60 + at) * 60
+    return round(minute + int(found.group(6)) + float(found.group(7) or 0), 6)
+
+
+def days(year, month, day):
+    """Days from 1970-01-01 in the Gregorian calendar; years are counted from March, so that a leap day is the last of its."""
+    year, month = year - (month < 3), (month - 3) % 12
+    return year * 365 + year // 4 - year // 100 + year // 400 + (month * 153 + 2) // 5 + day - 719469
 
 
 def text_of(value):

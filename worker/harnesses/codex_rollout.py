@@ -2,7 +2,7 @@
 
 `collect` is called once, after the last process is dead.  The run's thread is the one that the CLI announced (stdout, else
 the thread header of its requests); its sub-agents are the files whose session or parent is that thread.  All other files are
-left alone.  Every file read is first copied to native/ with secrets blanked, and it is the copy that is read.
+left alone.  What is read of a file is what its copy in native/ gets, secrets blanked, in one pass.
 """
 
 from __future__ import annotations
@@ -73,28 +73,34 @@ class Story:
         name = name[:-3] if name.endswith(".gz") else name
         name = name if "native/" + name not in self.native_files else "%d-%s" % (len(self.native_files), name)
         redactor, native = self.run.get("redactor"), self.run["native_dirfd"]
-        target, readable = files.copy(root, candidate.path, native, name, redactor, self.gaps, self.budget)
-        if target is None:
+        copy = files.Copy(root, candidate.path, native, name, redactor, self.gaps, self.budget)
+        if copy.target is None:
             return
-        self.budget -= target.size
-        self.native_files["native/" + name] = target.entry()
-        if not readable:
-            return
-        fd = os.open(name, files.OPEN_FILE, dir_fd=native)
-        invocation = self.run["invocation_id"] if self.root is None else candidate.id
+        thread = self.thread(candidate, name, os.dup(copy.target.fileno())) if copy.readable else None
+        for record in files.records(copy.pieces, "native/" + name, self.gaps):
+            thread.feed(*record)
+        copy.close()
+        self.budget -= copy.target.size
+        self.native_files["native/" + name] = copy.target.entry()
+        if thread:
+            self.finish(root, thread)
+
+    def thread(self, candidate, name, fd):
         known = self.run.get("baseline")
+        invocation = self.run["invocation_id"] if self.root is None else candidate.id
         history = Conversation(fd, item_of_event)
         since = (known or {}).get(candidate.path, 0)
         thread = Thread(invocation, "native/" + name, self.gaps, history, self.records.append, since)
-        with os.fdopen(os.dup(fd), "rb", 1 << 20) as file:
-            for offset, line in files.lines(file, "native/" + name, self.gaps):
-                thread.feed(offset, line)
-        thread.close()
         thread.candidate = candidate
+        return thread
+
+    def finish(self, root, thread):
+        """A thread whose file has been read."""
+        thread.close()
         self.root = self.root or thread
         self.threads.append(thread)
-        self.check(thread, known)
-        if candidate.forked:
+        self.check(thread, self.run.get("baseline"))
+        if thread.candidate.forked:
             self.continue_from(root, thread)
 
     def continue_from(self, root, thread):

@@ -10,7 +10,7 @@ import re
 
 from worker.gaps import Gaps
 from worker.harnesses import transcript_files as files
-from worker.harnesses.codex_lines import HEAD, UUID, split, text_of
+from worker.harnesses.codex_lines import UUID, split, text_of
 from worker.harnesses.codex_thread import Thread
 
 ROLLOUT = re.compile(r"rollout-[0-9A-Za-z._-]{1,200}\.jsonl(\.gz|\.zst)?\Z")
@@ -49,11 +49,15 @@ def total_at(root, known, base, forks):
     if fd is None:
         return None
     thread = Thread(None, origin[0].path, Gaps(), NoHistory(), lambda record: None)
-    with os.fdopen(fd, "rb") as file:
-        for offset, line in files.lines(file, origin[0].path, Gaps()):
-            if offset + len(line) > end:
+    try:
+        data = files.pieces(fd, origin[0].path, Gaps(), files.MOST_BYTES) or ()
+        for offset, size, *record in files.records(data, origin[0].path, Gaps()):
+            if offset + size + record[1] > end:
                 break
-            thread.feed(offset, line)
+            thread.feed(offset, size, *record)
+    finally:
+        os.close(fd)
+    thread.close()
     if thread.total_seen:
         return thread.total if thread.total_valid else None
     return total_at(root, known, origin[0].meta.get("history_base"), forks - 1) if origin[0].forked else None
@@ -65,7 +69,8 @@ class NoHistory:
     def add(self, payload, at):
         pass
 
-    add_event = add
+    def add_event(self, offset, length):
+        pass
 
 
 class Candidate:
@@ -132,9 +137,8 @@ def first_record(root, path):
                 break
     finally:
         os.close(fd)
-    line = head.split(b"\n", 1)[0].strip()
     try:
-        _, kind, payload, _ = split(line, HEAD.match(line))
+        _, kind, payload, _ = split(head.split(b"\n", 1)[0].strip().decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return {}
     return payload if kind == "session_meta" and isinstance(payload, dict) else {}

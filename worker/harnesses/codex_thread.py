@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from worker import usage
 from worker.harnesses.codex_lines import (
-    HEAD,
     MOST_TEXT,
     UUID,
     Place,
     display_text,
     executor_result,
+    head,
     milliseconds,
-    not_utf8,
     output_text,
+    plain,
     result_of,
     split,
     text_of,
@@ -48,10 +48,10 @@ NO_TOOL = (
     "ghost_snapshot",
     "agent_message",
 )
-# Records of which nothing is needed but, for display messages, their place (see Conversation.add_event).
-QUIET_TYPES = (b"world_state", b"turn_context")
-DISPLAY = (b"agent_reasoning", b"user_message", b"agent_message")
-MESSAGES = DISPLAY[1:]
+# Beginnings of payloads of which nothing is needed but, for display messages, their place (see Conversation.add_event).
+MESSAGES = ('{"type":"user_message"', '{"type":"agent_message"')
+QUIET = {"world_state": "{", "turn_context": "{", "event_msg": ('{"type":"agent_reasoning"',) + MESSAGES}
+BLANK = "\r\n \t\0"
 QUIET_EVENTS = frozenset(
     "user_message agent_message agent_reasoning agent_reasoning_raw_content agent_reasoning_section_break "
     "web_search_begin web_search_end exec_command_begin patch_apply_begin mcp_tool_call_begin image_generation_end "
@@ -69,7 +69,7 @@ class Thread:
     def __init__(self, invocation_id, file, gaps, history, emit, since=0):
         self.invocation_id, self.file, self.gaps, self.history, self.emit = invocation_id, file, gaps, history, emit
         self.since, self.baseline, self.baseline_missing, self.candidate = since, None, False, None
-        self.tools = ToolCalls(invocation_id, file, gaps, emit)
+        self.tools, self.at = ToolCalls(invocation_id, file, gaps, emit), Place()
         self.meta, self.unknown = {}, {}
         self.total, self.total_raw, self.total_seen, self.total_valid, self.reset = None, None, False, True, False
         self.first_written = self.last_written = ""
@@ -79,37 +79,39 @@ class Thread:
 
     # -- one line -----------------------------------------------------------------------------------------------------
 
-    def feed(self, offset, line):
-        """One line with its newline, or the last one without."""
-        head = HEAD.match(line)
-        if head and line.endswith(b"}}\n"):
-            _, kind, inner = head.groups()
-            if kind in QUIET_TYPES or kind == b"event_msg" and inner in DISPLAY:
-                if inner in MESSAGES:
-                    self.history.add_event(None, Place(offset, len(line), None, True, None))
-                return
-        text = line[:-1] if head and line.endswith(b"}\n") else line.strip(b"\r\n \t\0")
-        if not text:
+    def feed(self, offset, size, text, ended=True, utf8=True):
+        """One line of `size` bytes at `offset`, without its newline; ended: it had one; utf8: its bytes were UTF-8."""
+        known = _, kind, start = head(text)
+        if kind in QUIET and text.startswith(QUIET[kind], start) and text.endswith("}}"):
+            if text.startswith(MESSAGES, start):
+                self.history.add_event(offset, size)
             return
+        usual = start and text.endswith("}")
+        if not usual:
+            text = text.strip(BLANK)
+            if not text:
+                return
+            known = head(text)
         try:
-            stamp, kind, payload, place = split(text, head or HEAD.match(text))
+            stamp, kind, payload, found = split(text, known)
         except (ValueError, RecursionError) as error:
-            code = "agent_artifact_record_unparseable" if line.endswith(b"\n") else "transcript_truncated"
+            code = "agent_artifact_record_unparseable" if ended else "transcript_truncated"
             self.gap(code, "%s: %s" % (type(error).__name__, str(error)[:200]), offset)
             return
-        if place and (place[1] is None or head is None):
-            place = None
-        if place is None and not_utf8(text):
+        if not utf8:
             self.gap("transcript_not_utf8", None, offset)
         handler = TOP.get(kind) if isinstance(kind, str) else None
         if handler is None:
             self.count_unknown(str(kind))
         elif isinstance(payload, dict):
-            current = offset >= self.since
-            if current and isinstance(stamp, str):
+            at = self.at
+            at.offset, at.length, at.written, at.current, at.payload = offset, size, stamp, offset >= self.since, None
+            if found and usual and utf8 and kind == "response_item":
+                at.payload = plain(offset, text, found)
+            if at.current and isinstance(stamp, str):
                 self.first_written = self.first_written or stamp
                 self.last_written = stamp if stamp > self.last_written else self.last_written
-            handler(self, payload, Place(offset, len(line), stamp, current, place and (offset + place[0], place[1])))
+            handler(self, payload, at)
         else:
             self.gap("agent_artifact_record_unparseable", "payload of %s is no object" % kind, offset)
 
@@ -172,7 +174,7 @@ class Thread:
         elif kind not in QUIET_EVENTS:
             self.count_unknown("event_msg/%s" % kind)
         if kind in ("user_message", "agent_message"):
-            self.history.add_event(payload, at)
+            self.history.add_event(at.offset, at.length)
 
     def count_unknown(self, name):
         name = name[:80] if name[:80] in self.unknown or len(self.unknown) < MOST_UNKNOWN else "others"
@@ -259,7 +261,7 @@ class Thread:
         if not isinstance(item, dict):
             self.gap("agent_artifact_record_unparseable", "item_completed without item", at.offset)
             return
-        self.history.add_event(payload, at)
+        self.history.add_event(at.offset, at.length)
         kind, identity = text_of(item.get("type")) or "untyped", text_of(item.get("id"))
         if kind in TOOL_ENDS:
             if at.current and identity:

@@ -13,12 +13,13 @@ import stat
 import zlib
 
 from transport.sandbox_transport import EvidenceFile
+from worker.harnesses.codex_lines import not_utf8
 
 MOST_ENTRIES = 20000
 MOST_FILES = 500
 MOST_BYTES = 1 << 30  # of all transcripts of a run; sparse files of terabytes are cheap to plant
 LONGEST_LINE = 16 << 20
-CHUNK = 1 << 20
+CHUNK = 256 << 10
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -143,23 +144,109 @@ def _bounded(source, path, gaps, budget):
         yield piece
 
 
+class Copy:
+    """A transcript on its way to native_fd/name, secrets blanked: at most `budget` bytes.
+
+    `target` is the EvidenceFile, None where it is no plain file; `pieces` yields what is written, nothing where its format cannot
+    be read.  After `close`, the copy is complete, whatever was taken from `pieces`.  A disk that is full ends the copy, not the
+    reading."""
+
+    def __init__(self, root_fd, path, native_fd, name, redactor, gaps, budget):
+        self.name, self.gaps, self.redactor, self.target = name, gaps, redactor, None
+        self.source = open_file(root_fd, path, gaps)
+        if self.source is None:
+            return
+        try:
+            data = pieces(self.source, path, gaps, budget)
+            self.readable = data is not None
+            self.written = self._written(data if self.readable else _bounded(_raw(self.source), path, gaps, budget))
+            self.target = EvidenceFile(native_fd, name)
+        except OSError:
+            os.close(self.source)
+            raise
+
+    @property
+    def pieces(self):
+        return self.written if self.readable else iter(())
+
+    def _written(self, data):
+        redactor = self.redactor
+        for piece in data:
+            piece = redactor.feed(piece) if redactor else piece
+            self.put(piece)
+            yield piece
+        if redactor:
+            piece = redactor.flush()
+            self.put(piece)
+            yield piece
+
+    def put(self, piece):
+        if self.target.lost_bytes:
+            self.target.lost_bytes += len(piece)  # what came after a hole would not stand where it belongs
+        else:
+            self.target.write(piece)
+
+    def close(self):
+        try:
+            for _ in self.written:
+                pass
+        finally:
+            self.target.close()
+            os.close(self.source)
+        if self.target.lost_bytes:
+            self.gaps.add("transcript_copy_incomplete", "%d bytes lost" % self.target.lost_bytes, file="native/" + self.name, key="lost")
+
+
 def copy(root_fd, path, native_fd, name, redactor, gaps, budget):
-    """Copy at most `budget` bytes of a transcript, secrets blanked, to native_fd/name.  (EvidenceFile, can it be read), or
-    (None, False) where it is no plain file."""
-    source = open_file(root_fd, path, gaps)
-    if source is None:
+    """Copy a transcript at once: (EvidenceFile, can it be read), or (None, False) where it is no plain file."""
+    one = Copy(root_fd, path, native_fd, name, redactor, gaps, budget)
+    if one.target is None:
         return None, False
-    try:
-        data = pieces(source, path, gaps, budget)
-        target = EvidenceFile(native_fd, name, redactor)
-        for piece in data if data is not None else _bounded(_raw(source), path, gaps, budget):
-            target.write(piece)
-        target.close()
-    finally:
-        os.close(source)
-    if target.lost_bytes:
-        gaps.add("transcript_copy_incomplete", "%d bytes lost" % target.lost_bytes, file="native/" + name, key="lost")
-    return target, data is not None
+    one.close()
+    return one.target, one.readable
+
+
+def records(data, name, gaps):
+    """(offset, size in bytes, text, does it end with a newline, is it UTF-8) of every line of a transcript that comes in pieces.
+    Memory is that of a piece, or of a line; a line over the bound is a gap."""
+    for offset, block, ended in whole_lines(data, name, gaps):
+        try:
+            for text in block.decode("utf-8").split("\n"):
+                size = len(text) if text.isascii() else len(text.encode("utf-8"))
+                yield offset, size, text, ended, True
+                offset += size + 1
+        except UnicodeDecodeError:
+            for line in block.split(b"\n"):
+                text = line.decode("utf-8", "replace")
+                yield offset, len(line), text, ended, "\ufffd" not in text or not not_utf8(line)
+                offset += len(line) + 1
+
+
+def whole_lines(data, name, gaps):
+    """(offset, lines without the newline at the end, was there one) of pieces of a file."""
+    offset, parts, size = 0, [], 0
+    for piece in data:
+        end = piece.rfind(b"\n") + 1
+        if end and size >= LONGEST_LINE:
+            rest = piece.index(b"\n") + 1
+            gaps.add("transcript_line_too_long", "%d bytes" % (size + rest), file=name, offset=offset)
+            offset, parts, size = offset + size + rest, [], 0
+            piece, end = piece[rest:], end - rest
+        if end:
+            block = b"".join(parts) + piece[: end - 1]
+            for block in [block] if len(block) < LONGEST_LINE else block.split(b"\n"):
+                if len(block) < LONGEST_LINE:
+                    yield offset, block, True
+                else:
+                    gaps.add("transcript_line_too_long", "%d bytes" % (len(block) + 1), file=name, offset=offset)
+                offset += len(block) + 1
+            parts, size, piece = [], 0, piece[end:]
+        size += len(piece)
+        parts = parts + [piece] if size < LONGEST_LINE else []
+    if size >= LONGEST_LINE:
+        gaps.add("transcript_line_too_long", "%d bytes" % size, file=name, offset=offset)
+    elif size:
+        yield offset, b"".join(parts), False
 
 
 def lines(file, name, gaps):
