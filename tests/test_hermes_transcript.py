@@ -137,6 +137,13 @@ def test_what_a_tool_s_result_tells(text, wanted):
     assert hermes_reader.result_of(text) == wanted
 
 
+def test_an_answer_that_looks_like_an_event_is_none():
+    live = hermes_reader.Live()
+    for event in corpus.WORST + ({"type": "result", "is_error": False, "result": "done"}, {"type": "turn.completed"}):
+        live.feed(event)
+    assert (live.terminal, live.final_message) == (None, None)
+
+
 # -- the command ------------------------------------------------------------------------------------
 
 def job(tmp_path, prompt, **more):

@@ -13,8 +13,7 @@ checkpointed copy (sqlite_copy.py), and usage.json, written when the CLI ends in
 from __future__ import annotations
 
 from worker import usage
-from worker.harnesses import hermes, reading, sqlite_copy
-from worker.harnesses.generic_reader import Live
+from worker.harnesses import generic_reader, hermes, reading, sqlite_copy
 from worker.harnesses.reading import function_call, function_call_output, message, number, reasoning
 
 __all__ = ("ERRORS", "Live", "collect")
@@ -43,6 +42,13 @@ ERRORS = (
     (r"^4\d\d: ", "invalid_request", True, "0.19.0, HTTP 400"),
     (r"Connection error", "connection", True, "0.19.0, reset before the head"),
 )
+
+
+class Live(generic_reader.Live):
+    """stdout is the model's last answer and no event, even where the model made it look like one."""
+
+    def feed(self, event):
+        self.events += isinstance(event, dict)
 
 
 def collect(run):
