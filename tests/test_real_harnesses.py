@@ -26,6 +26,15 @@ def there(request):
         lacking(reason)
 
 
+def test_the_witness_of_names_works(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces need root here")
+    wrapper, names = real.lonely(tmp_path)
+    ask = "import socket\ntry: socket.getaddrinfo('models.example.com', 443)\nexcept OSError: pass"
+    real.subprocess.run([*wrapper, real.sys.executable, "-c", ask], check=True, timeout=60)
+    assert b"models" in names.read_bytes()
+
+
 @each
 def test_success_and_a_failed_tool(name, version, bundle, tmp_path):
     """No name is looked up, the prompt arrives byte for byte, tools and usage are known, nothing of it lies in HOME."""
