@@ -300,6 +300,6 @@ def known(run, root):
     last = root and root.agent.last_message
     return {
         "final_message": (last if root and root.terminal else live.final_message) if live.terminal == "success" else None,
-        "version": version, "terminal": root and root.terminal, "error_text": live.errors[-1] if live.errors else None,
+        "version": version, "terminal": root and root.terminal, "error_text": live.message,
         "usage_events": usage_of_result(live.usage), "warnings": warnings,
     }  # fmt: skip

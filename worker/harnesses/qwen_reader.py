@@ -123,7 +123,8 @@ class Transcript:
         kind, current, at = text_of(record.get("type")), offset >= self.since, unix_time(record.get("timestamp"))
         self.version = text_of(record.get("version")) or self.version
         message = record.get("message") if isinstance(record.get("message"), dict) else {}
-        parts = [part for part in message.get("parts") or () if isinstance(part, dict)] if message else []
+        listed = message.get("parts") if isinstance(message.get("parts"), list) else ()
+        parts = [part for part in listed if isinstance(part, dict)]
         if current:
             self.agent.seen(at)
         if kind == "user":
