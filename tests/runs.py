@@ -128,7 +128,8 @@ def check(done):
 def fits(schema, value, name):
     lacking = schemas.missing(schema, value)
     assert lacking is None, "%s lacks %s" % (name, lacking)
-    assert contract.violation(schema, value, name) is None
+    broken = contract.violation(schema, value, name)
+    assert broken is None, "%s: %s" % (name, broken)
 
 
 def command(args, input=None, python=sys.executable, bundle=None):

@@ -51,6 +51,7 @@ def test_it_serves_records_and_ends(bundle, tmp_path, end):
         seen = endpoint.requests()
     assert process.returncode == 0
     records = [json.loads(line) for line in (tmp_path / "p" / "model_attempts.jsonl").read_text().splitlines()]
+    records.sort(key=lambda record: record["seq"])
     assert [record["decision"] for record in records] == ["retried", "forwarded", "refused"]
     assert [dict(one["headers"])["Authorization"] for one in seen] == ["Bearer sk-the-real-key"] * 2
     summary = json.loads((tmp_path / "p" / "summary.json").read_text())

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-SOCKET = "control.sock"
+from worker.session import SOCKET
 
 
 def abstract_name(dirfd):

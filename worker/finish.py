@@ -109,7 +109,7 @@ def conclude(run, facts, collect=None, done=None):
     session, job = run.session, run.job
     documents.free_reserve(session)
     tampered = manifest.check_live(session)
-    manifest.restore_prompt(session, job["prompt"])
+    manifest.blank_prompt(session)
     documents.write_json(session, names.CLEANUP, result.receipt(run, facts))
     evidence = (collect or collect_evidence)(run, facts)
     session.files.update(evidence["native_files"])

@@ -1,42 +1,73 @@
-"""The guard's side of a run: look for exposed keys, wait for the worker, and finish for it where it could not."""
+"""The guard's side of a run: read the input, take the directory, let the worker go, wait for it, finish for it if need be."""
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 
-from worker import cli, exposure, launch
-from worker.session import DONE
+from worker import cli, exposure, intake, launch
+from worker.contract import BadInput
+from worker.sandbox_runner import Run
+from worker.session import DONE, PROMPT
 
 
-def guard_run(run):
-    """The exit code of the run, whatever becomes of the worker."""
-    os.close(run.complaint_out)
-    key = launch.real_key(run.job)
-    if key:
-        found = exposure.places(key.encode(), run.session.fd) if len(key) >= launch.SHORTEST else []
-        run.link.send("; ".join(found).encode("utf-8", "replace"))
-    from worker.guard import guard  # after the look for the key: the worker waits for that
-
-    os.set_blocking(run.complaint_in, False)
-    return guard(run.link, lambda info: after_worker_death(run, info), lambda: last_words(run) == DONE,
-                 run.job["cleanup_timeout"])
-
-
-def last_words(run):
-    """What the worker left on the pipe: DONE once the result is written, else why it failed, or nothing. Read once more,
-    the same: a result.json alone would prove nothing, for an agent may have written it."""
+def guard_run(link, complaint, source):
+    """The exit code of the run, whatever becomes of the worker. complaint: the pipe with the worker's last words."""
     try:
-        run.words = run.words or os.read(run.complaint_in, 4096)
-    except BlockingIOError:
-        pass  # a descendant of the launcher's fork still holds the other end
-    return run.words
+        job, harness = intake.read_job(source, link.wakeup)
+        token = os.urandom(16).hex()
+        session = intake.take_directory(job, token)
+        link.send(intake.for_worker(job, session, token))
+        launch.wipe_key(job, remove=True)
+        run = Run(job, harness, session, token, link)
+        answer = {"exposed": exposed_places(run), "files": prompt_entry(job)}
+        if link.receive():  # "ready": it listens
+            intake.claim(session)
+            link.send(json.dumps(answer).encode())
+    except (BadInput, intake.NotUsable, intake.Interrupted) as error:
+        link.close()  # the worker ends by that
+        os.waitpid(link.peer, 0)
+        cli.say(str(error) or "was told to stop before it had read its input")
+        return {BadInput: cli.BAD_INPUT, intake.NotUsable: cli.NO_DIRECTORY}.get(type(error), cli.RETRY)
+    from worker.guard import guard  # after what the worker waits for
+
+    words = Words(complaint)
+    return guard(link, lambda info: after_worker_death(run, words, info), lambda: words.read() == DONE, job["cleanup_timeout"])
 
 
-def after_worker_death(run, info):
+def exposed_places(run):
+    key = launch.real_key(run.job)
+    return "; ".join(exposure.places(key.encode(), run.session.fd)) if key and len(key) >= launch.SHORTEST else ""
+
+
+def prompt_entry(job):
+    """prompt.txt as evidence: an agent that edits it is found out like any other."""
+    text = job["prompt"]
+    return {} if text is None else {PROMPT: {"size": len(text), "sha256": hashlib.sha256(text).hexdigest()}}
+
+
+class Words:
+    """What the worker left on the pipe: DONE once the result is written, else why it failed, or nothing. A result.json alone
+    would prove nothing, for an agent may have written it."""
+
+    def __init__(self, fd):
+        self.fd, self.text = fd, b""
+        os.set_blocking(fd, False)
+
+    def read(self):
+        try:
+            self.text = self.text or os.read(self.fd, 4096)
+        except BlockingIOError:
+            pass  # somebody still holds the other end
+        return self.text
+
+
+def after_worker_death(run, words, info):
     """The same ending as the worker's, from what is on disk. info: see guard.guard; gains the worker's last words."""
     from worker import salvage
     from worker.finish import conclude
 
-    info["complaint"] = last_words(run).replace(DONE, b"").decode("utf-8", "replace")
+    info["complaint"] = words.read().replace(DONE, b"").decode("utf-8", "replace")
     try:
         return conclude(run, salvage.facts_from_disk(run, info))
     except Exception as error:  # what killed the worker may kill this too: then without the transcript

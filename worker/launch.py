@@ -26,11 +26,11 @@ def secrets_of(job, token):
     return [value.encode() for value in values if value and len(value) >= SHORTEST]
 
 
-def wipe_key(job):
-    """Remove a key file; overwrite a key in this process's initial environment block, which the kernel shows in
+def wipe_key(job, remove=False):
+    """Remove a key file (the guard); overwrite a key in this process's initial environment block, which the kernel shows in
     /proc/PID/environ for the whole life of a process whatever happens to os.environ. getenv(3) points into it."""
     model = job["model"] or {}
-    if model.get("api_key_file") and not model["keep_key_file"]:
+    if remove and model.get("api_key_file") and not model["keep_key_file"]:
         os.unlink(model["api_key_file"])
     if model.get("api_key_env"):
         try:

@@ -153,7 +153,10 @@ def share(session):
         os.close(fd)
 
 
-def restore_prompt(session, prompt):
-    """Enter prompt.txt as evidence: what the agent was told, with the secrets blanked."""
-    if prompt is not None:
-        documents.write_bytes(session, names.PROMPT, prompt)
+def blank_prompt(session):
+    """Blank the secrets in prompt.txt, which the agent had to read as it is."""
+    if names.PROMPT in session.files:
+        with os.fdopen(open_below(session.fd, names.PROMPT), "rb") as file:
+            text = file.read()
+        if documents.Redactor(session.secrets).clean(text) != text:
+            documents.write_bytes(session, names.PROMPT, text)

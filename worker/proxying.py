@@ -16,7 +16,7 @@ from transport.sandbox_transport import Transport
 from worker import cli, documents, kernel, launch
 from worker.contract import BadInput, load
 from worker.host.arguments import Misuse, parse
-from worker.session import NotUsable, Session
+from worker.intake import NotUsable, claim, take_directory
 from worker.supervise import Wakeup
 
 INFO, SUMMARY = "info.json", "summary.json"
@@ -34,13 +34,14 @@ def main(words):
         _, given = parse(words, 0, tuple(TEXTS) + tuple(NUMBERS), tuple(FLAGS))
         job = load("-", json.dumps(document(given)).encode())
         token = os.urandom(16).hex()
-        session = Session(job, launch.secrets_of(job, token))
+        session = take_directory(job, token)
     except Misuse as error:
         return cli.misuse("proxy", str(error))
     except (BadInput, NotUsable) as error:
         cli.say(str(error))
         return cli.BAD_INPUT if isinstance(error, BadInput) else cli.NO_DIRECTORY
-    launch.wipe_key(job)
+    claim(session)
+    launch.wipe_key(job, remove=True)
     kernel.set_not_dumpable()
     return serve(job, session, token)
 

@@ -1,20 +1,21 @@
 """`run`: one agent CLI on one task, told in order.
 
-    read the input  ->  claim the directory  ->  guard | worker
-    worker: listen  ->  prepare the command  ->  start the agent  ->  finish.py: watch it, prove that nothing is left
-            alive, collect, classify, write the result
+    fork: guard | worker
+    guard:  read the input, take the directory  ->  tell the worker  ->  claim  ->  wait (guarding.py)
+    worker: listen  ->  prepare the command  ->  start the agent  ->  watch it, prove that nothing is left alive, collect,
+            classify, write the result (finish.py)
 
 Up to the agent's first instruction only small modules are loaded (at most 1,200 lines). The guard is this process, the
 worker its child: whatever happens to one of them, the other cleans up and leaves an outcome (DESIGN 12).
 """
 from __future__ import annotations
 
+import json
 import os
 
 from transport.sandbox_transport import Transport
-from worker import cli, harnesses, launch
-from worker.contract import BadInput, load, read_file
-from worker.session import PROMPT, STATE, NotUsable, Session
+from worker import cli, fence, harnesses, launch
+from worker.session import EVENTS, STATE, STDERR, Clock, Session
 from worker.supervise import fork_worker, spawn
 
 # Standard library that is needed after the launch, loaded before it where the agent could rewrite it; some only for some runs.
@@ -25,64 +26,40 @@ def main(arguments):
     """Run the input document named by the arguments; returns the exit code of DESIGN 5."""
     if len(arguments) != 1:
         return cli.misuse("run", "takes one argument: the input document, or - for one line on stdin")
-    try:
-        job, harness = read_job(arguments[0])
-        token = os.urandom(16).hex()
-        session = Session(job, launch.secrets_of(job, token))
-    except (BadInput, NotUsable) as error:
-        cli.say(str(error))
-        return cli.BAD_INPUT if isinstance(error, BadInput) else cli.NO_DIRECTORY
-    launch.wipe_key(job)
-    run = Run(job, harness, session, token, None if arguments[0] == "-" else os.path.abspath(arguments[0]))
-    run.complaint_in, run.complaint_out = os.pipe()
-    run.link = fork_worker()  # two processes from here on
-    if not run.link.is_guard:
-        os._exit(in_worker(run))
+    complaint_in, complaint_out = os.pipe()
+    link = fork_worker()  # two processes from here on
+    if not link.is_guard:
+        os.close(complaint_in)
+        os._exit(in_worker(link, complaint_out))
+    os.close(complaint_out)
     from worker.guarding import guard_run  # after the fork: the worker need not carry it
 
-    return guard_run(run)
-
-
-def read_job(source):
-    """(job, harness module) of the input document `source`. Raises BadInput."""
-    if source == "-":  # one line and not a byte more: with `watch_stdin` the rest is waited for
-        text = b"".join(iter(lambda: os.read(0, 1).replace(b"\n", b""), b""))
-    else:
-        text = read_file(source, "the input document")
-    job = load(source, text)
-    if job["harness"] not in (None, *harnesses.TABLE):
-        raise BadInput("harness: must be one of %s" % ", ".join(sorted(harnesses.TABLE)))
-    harness = harnesses.find(job["harness"], job["command"])
-    if harness.NAME == "generic" and not job["command"]:
-        raise BadInput("command: is required for the harness generic")
-    if job["model"]:
-        job["model"]["api"] = job["model"]["api"] or harness.APIS[0]
-        if job["model"]["api"] not in harness.APIS:
-            raise BadInput("model.api: %s speaks only %s" % (harness.NAME, ", ".join(harness.APIS)))
-    job["cwd"] = os.path.abspath(job["cwd"] or os.getcwd())
-    job["retry"]["hold"] = job["retry"]["hold"] or harness.HOLD
-    job["grace"] = job["grace"] or harness.GRACE
-    return job, harness
+    return guard_run(link, complaint_in, arguments[0])
 
 
 class Run:
     """What one run consists of while it lasts; filled in the order of the story."""
 
-    def __init__(self, job, harness, session, token, source=None):
-        self.job, self.harness, self.session, self.token, self.source = job, harness, session, token, source
-        self.link = self.transport = self.agent = self.launch_error = self.complaint_in = self.complaint_out = None
-        self.launch, self.warnings, self.words = {}, [], b""
-        self.started_at = session.clock.now()
+    def __init__(self, job, harness, session, token, link):
+        self.job, self.harness, self.session, self.token, self.link = job, harness, session, token, link
+        self.transport = self.agent = self.launch_error = None
+        self.launch, self.warnings, self.source = {}, [], job["source"]
+        self.started_at = session.clock.wall0
         # Unguessable: `recover` kills who carries it, and an agent may have written the file that it reads it from.
         self.marker = "%s/%s" % (job["invocation_id"], os.urandom(8).hex())
 
 
-def in_worker(run):
+def in_worker(link, complaint):
     """The worker's whole life. Whatever escapes is told to the guard, which cleans up and says worker_error."""
     try:
-        os.close(run.complaint_in)
-        start(run)
-        from worker.finish import finish  # the agent runs now, or never will
+        told = link.receive()
+        if not told:
+            return cli.FAILED  # the input was refused
+        run = run_of(json.loads(told), link)
+        run.complaint_out = complaint
+        if not start(run):
+            return cli.FAILED  # a `stop` was faster
+        from worker.finish import finish  # the agent runs now, or could not be started
 
         return finish(run)
     except BaseException as error:  # the guard's outcome must name it, whatever it was
@@ -90,23 +67,34 @@ def in_worker(run):
         while trace.tb_next is not None:
             trace = trace.tb_next
         where = "%s:%d" % (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
-        os.write(run.complaint_out, ("%s: %s (%s)" % (type(error).__name__, error, where)).encode("utf-8", "replace")[:4000])
+        os.write(complaint, ("%s: %s (%s)" % (type(error).__name__, error, where)).encode("utf-8", "replace")[:4000])
         return cli.FAILED
 
 
+def run_of(told, link):
+    """The run that the guard told of (intake.for_worker), with this process's own hold on the directory."""
+    job = told["job"]
+    job["user"] = job["user"] and tuple(job["user"])
+    session = Session(told["path"], job, launch.secrets_of(job, told["token"]), Clock(*told["clock"]), told["before"])
+    session.share_lock()
+    session.sockets = fence.listen(session.fd)
+    launch.wipe_key(job)
+    return Run(job, harnesses.find(job["harness"], None), session, told["token"], link)
+
+
 def start(run):
-    """From the listening proxy to the agent's first instruction."""
+    """From the listening proxy to the agent's first instruction; False where the guard says that it may not be."""
     job, session = run.job, run.session
     state = os.path.join(session.path, STATE)
     os.close(session.make_directory(STATE))
+    session.open_live(EVENTS)
+    session.open_live(STDERR)
     if job["model"]:
         run.transport = Transport(transport_settings(run))
         run.transport.listen()
     run.launch = run.harness.prepare(job, run.transport and run.transport.base_url, run.token, state)
     env = launch.environment(job, run.launch["env"], run.token, run.marker)
     run.launch.update(home=launch.home(env, job["user"], state), env_names=sorted(env))
-    if job["prompt"] is not None:
-        session.write_new(PROMPT, job["prompt"])  # a file that becomes stdin: any size, in no environment (E05)
     if job["user"]:
         from worker.agent_user import give
 
@@ -123,17 +111,23 @@ def start(run):
     stdin = launch.open_stdin(session, run.launch["stdin"])
     run.agent = spawn(run.launch["argv"], env, job["cwd"], stdin, job["user"], job["no_new_privs"])
     os.close(stdin)
-    # What the guard found meanwhile (guarding.py): one line, empty when the key shows nowhere.
-    exposed = os.read(run.link.fd, 65536).partition(b"\n")[0].decode("utf-8", "replace") if launch.real_key(job) else ""
-    if exposed:
-        run.warnings.append({"code": "key_exposed", "detail": exposed})
+    run.link.send(b"ready")
+    answer = json.loads(run.link.receive() or "null")  # what the guard found meanwhile, and whether the claim is ours
+    if answer is None:
+        run.agent.abort()
+        return False
+    session.files.update(answer["files"])
+    if answer["exposed"]:
+        run.warnings.append({"code": "key_exposed", "detail": answer["exposed"]})
         if job["strict_key"]:
-            run.launch_error = {"kind": "key_exposed", "message": "strict_key: the key can be read in " + exposed}
+            run.launch_error = {"kind": "key_exposed", "message": "strict_key: the key can be read in " + answer["exposed"]}
     if run.launch_error:
-        return run.agent.abort()
+        run.agent.abort()
+        return True
     if run.transport:
         run.transport.start()
     run.launch_error = run.agent.go()
+    return True
 
 
 def transport_settings(run):

@@ -54,10 +54,27 @@ class Link:
         kernel.set_not_dumpable()
 
     def send(self, line):
+        """A line of any length; where the other one is gone, `fd` tells."""
         try:
-            os.write(self.write_fd, line + b"\n")
-        except OSError:  # the other one is gone, and `fd` tells
+            line = memoryview(line + b"\n")
+            while line:
+                line = line[os.write(self.write_fd, line):]
+        except OSError:
             pass
+
+    def receive(self):
+        """The next line, without its end; what comes after it is not expected. Empty at the end of file."""
+        line = b""
+        while not line.endswith(b"\n"):
+            piece = os.read(self.fd, 65536)
+            if not piece:
+                return b""
+            line += piece
+        return line[:-1]
+
+    def close(self):
+        os.close(self.fd)
+        os.close(self.write_fd)
 
 
 def fork_worker():

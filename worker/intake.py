@@ -1,0 +1,114 @@
+"""From the arguments of `run` to a job for the worker and a directory that is this run's alone. The guard does this, while
+the worker loads what it needs; nothing has been started or written when a document is refused.
+
+A directory is created 0700, refused when a name that a run writes is there already, and claimed in one atomic step, the
+symlink `launch.claim`, which `stop` may win. The order is: lock, listen (the worker), claim, launch. So a `stop` that loses
+the claim finds somebody listening, and one that wins it finds that nothing was launched.
+"""
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+
+from worker import harnesses, launch
+from worker import session as names
+from worker.contract import BadInput, load, read_file
+from worker.session import Clock, Session
+
+RESERVED_BYTES = 256 << 10  # receipt and result of a run with thousands of calls; freed when the disk is full (B22)
+
+
+class NotUsable(Exception):
+    """The directory cannot be written, is not fresh, or was used before: exit code 73."""
+
+
+class Interrupted(Exception):
+    """A signal came before there was anything to stop."""
+
+
+def read_job(source, wakeup):
+    """(job, harness module) of the input document `source`. Raises BadInput, or Interrupted while it waits for stdin."""
+    job = load(source, read_line(wakeup) if source == "-" else read_file(source, "the input document"))
+    if job["harness"] not in (None, *harnesses.TABLE):
+        raise BadInput("harness: must be one of %s" % ", ".join(sorted(harnesses.TABLE)))
+    harness = harnesses.find(job["harness"], job["command"])
+    if harness.NAME == "generic" and not job["command"]:
+        raise BadInput("command: is required for the harness generic")
+    if job["model"]:
+        job["model"]["api"] = job["model"]["api"] or harness.APIS[0]
+        if job["model"]["api"] not in harness.APIS:
+            raise BadInput("model.api: %s speaks only %s" % (harness.NAME, ", ".join(harness.APIS)))
+    job["harness"], job["cwd"] = harness.NAME, os.path.abspath(job["cwd"] or os.getcwd())
+    job["retry"]["hold"] = job["retry"]["hold"] or harness.HOLD
+    job["grace"] = job["grace"] or harness.GRACE
+    job["source"] = None if source == "-" else os.path.abspath(source)
+    return job, harness
+
+
+def read_line(wakeup):
+    """One line of stdin and not a byte more: with `watch_stdin` the rest is waited for."""
+    line, poller = bytearray(), select.poll()
+    poller.register(0, select.POLLIN)
+    poller.register(wakeup.fd, select.POLLIN)
+    while not line.endswith(b"\n"):
+        ready = dict(poller.poll())
+        if wakeup.fd in ready and wakeup.read() - {0}:
+            raise Interrupted
+        if 0 in ready:
+            piece = os.read(0, 1)
+            if not piece:
+                break
+            line += piece
+    return bytes(line)
+
+
+def take_directory(job, token):
+    """The guard's Session in a fresh directory. Raises NotUsable."""
+    path = os.path.abspath(job["directory"])
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        before = os.listdir(path)
+        refuse_used(path, before)
+        session = Session(path, job, launch.secrets_of(job, token), Clock(), before)
+        os.close(os.open(names.LOCK, names.NEW, 0o600, dir_fd=session.fd))  # of two runs at once, one fails here
+        session.share_lock()
+        write_new(session, names.RESERVE, bytes(RESERVED_BYTES))
+        if job["prompt"] is not None:
+            write_new(session, names.PROMPT, job["prompt"])  # becomes stdin: any size, in no environment (E05)
+        if job["user"]:
+            os.fchmod(session.fd, 0o711)  # the agent must reach state/ through it, but not list it
+        return session
+    except OSError as error:
+        raise NotUsable("%s: %s" % (path, os.strerror(error.errno or errno.EIO))) from None
+
+
+def refuse_used(path, before):
+    found = sorted(set(before).intersection(names.WRITES))
+    if names.CLAIM in found and os.path.islink(path + "/" + names.CLAIM) and os.readlink(path + "/" + names.CLAIM) == "stop":
+        raise NotUsable("%s: was stopped before it started" % path)
+    if found:
+        raise NotUsable("%s: is not fresh, it has %s" % (path, ", ".join(found)))
+
+
+def write_new(session, name, data):
+    fd, view = os.open(name, names.NEW, 0o600, dir_fd=session.fd), memoryview(data)
+    while view:
+        view = view[os.write(fd, view):]
+    os.close(fd)
+
+
+def claim(session):
+    """Raises NotUsable where a `stop` was faster."""
+    try:
+        os.symlink("run " + session.identity["nonce"], names.CLAIM, dir_fd=session.fd)
+    except FileExistsError:
+        raise NotUsable("%s: was stopped before it started" % session.path) from None
+
+
+def for_worker(job, session, token):
+    """The job as one line of JSON for the worker; the prompt stays in its file."""
+    told = {"job": dict(job, prompt=None if job["prompt"] is None else True), "token": token, "path": session.path,
+            "before": sorted(session.before), "clock": [session.clock.wall0, session.clock.mono0]}
+    return json.dumps(told).encode()
