@@ -33,19 +33,15 @@ class HoldOver(Exception):
 
 
 class Attempt:
-    __slots__ = ("engine", "client", "request", "delivery", "record", "link", "head", "body", "reader", "answer", "released",
-                 "ended", "last", "error", "failure", "clean", "hold_answer", "hold_until", "sent_at", "open", "response_file",
-                 "request_file", "stream_failed")
+    link = head = body = reader = answer = error = failure = hold_until = sent_at = response_file = request_file = None
+    released = ended = clean = stream_failed = False
+    last = b""  # of a released answer: kept back until it is settled
 
     def __init__(self, delivery):
         self.delivery, self.open = delivery, delivery.open
         self.engine, self.client, self.request = engine, _, request = delivery.engine, delivery.client, delivery.request
         self.record = engine.new_record(request, delivery.entry.failures + 1)
-        self.link = self.head = self.body = self.reader = self.answer = self.error = self.failure = None
-        self.released = self.ended = self.clean = self.stream_failed = False
         self.hold_answer = engine.retry["hold"] == "answer" and request.dialect is not None
-        self.hold_until = self.sent_at = self.response_file = self.request_file = None
-        self.last = b""  # of a released answer: kept back until it is settled
         engine.live[self.record["seq"]] = self
 
     # -- the exchange ----------------------------------------------------------------------------------------------

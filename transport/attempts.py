@@ -1,6 +1,6 @@
 """The attempt record: one line of model_attempts.jsonl for every exchange, whatever became of it (DESIGN 8).
 
-- `new_record` fixes the fields and their order; what is unknown stays null (usage is never 0 for unknown).
+- `blank_record` fixes the fields and their order; what is unknown stays null (usage is never 0 for unknown).
 - `Book` gives out `seq` (rising, at the attempt's start, so that bodies/SEQ.* have their names) and writes each record
   once, redacted, as one line. `Summary` folds records into the figures that the worker reads; the same fold runs over
   the lines on disk after a crash (`fold_attempts`).
@@ -17,6 +17,7 @@ import threading
 
 USAGE = ("input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens", "reasoning_output_tokens",
          "total_tokens")
+NO_USAGE = dict.fromkeys(USAGE)
 
 # Response headers worth keeping, besides every name with "ratelimit" or "rate-limit" in it.
 KEPT_HEADERS = frozenset((
@@ -25,20 +26,26 @@ KEPT_HEADERS = frozenset((
     "location", "server", "openai-processing-ms", "openai-model", "openai-organization", "x-ms-region", "date"))
 
 
-def new_record(seq, request, attempt, invocation_id, started_at):
-    asking = request.asking
+def blank_record(asking, invocation_id):
+    """All fields in their order, with what is known from a request's head (request.Asking)."""
     return {
-        "seq": seq, "request": request.id, "fingerprint": None, "attempt": attempt,
-        "invocation_id": invocation_id, "main": request.main, "method": asking.method, "path": asking.target,
-        "dialect": request.dialect, "model": request.model, "identity": asking.identity, "user_agent": asking.user_agent,
-        "started_at": started_at, "sent_at": None, "first_byte_at": None, "ended_at": None,
+        "seq": 0, "request": None, "fingerprint": None, "attempt": 1,
+        "invocation_id": invocation_id, "main": None, "method": asking.method, "path": asking.target,
+        "dialect": asking.dialect, "model": None, "identity": asking.identity, "user_agent": asking.user_agent,
+        "started_at": None, "sent_at": None, "first_byte_at": None, "ended_at": None,
         "status": None, "response_id": None, "response_headers": {}, "retry_after": None, "wait": None,
         "decision": None, "rule": None, "failure": None, "provider_error": None, "error": None,
-        "request_bytes": request.size, "request_sha256": None, "request_encoding": asking.encoding,
+        "request_bytes": None, "request_sha256": None, "request_encoding": asking.encoding,
         "response_bytes": 0, "events": 0, "terminal": None, "finish": None, "stream_error": None,
         "usage": None, "usage_raw": None, "not_decoded": None, "reused_connection": False, "ambiguous": False,
         "bodies": None,
     }
+
+
+class Nothing:
+    """Stands for the head of a request that could not be read; the defaults of a record."""
+    method = target = dialect = user_agent = encoding = None
+    identity = {}
 
 
 def kept_headers(head):
@@ -117,8 +124,8 @@ class Summary:
     def __init__(self):
         self.counts = dict.fromkeys(("requests", "main_requests", "attempts", "retries", "refused", "aux_failed", "recovered",
                                      "succeeded", "failed", "usage_missing", "usage_attempts"), 0)
-        self.wait_s, self.limit, self.usage, self.last = 0.0, None, None, None
-        self.spent = {True: dict.fromkeys(USAGE), False: dict.fromkeys(USAGE)}  # main -> sums, for the limits
+        self.wait_s, self.limit, self.last = 0.0, None, None
+        self.spent = {True: NO_USAGE, False: NO_USAGE}  # main -> sums
         self._requests, self._broken = set(), set()  # request ids seen; fingerprints with failed main attempts
         self._threads, self._models, self._agents = {}, [], []
 
@@ -171,18 +178,11 @@ class Summary:
 
     def _add_usage(self, record):
         self.counts["usage_attempts"] += 1
-        self.usage = _sum(self.usage, record["usage"])
-        self.spent[bool(record["main"])] = _sum(self.spent[bool(record["main"])], record["usage"])
+        main, usage = bool(record["main"]), record["usage"]
+        self.spent[main] = _sum(self.spent[main], usage)
         for thread in (record.get("identity") or {}).values():  # the first identity header names the thread
-            self._threads[thread] = _sum(self._threads.get(thread), record["usage"])
+            self._threads[thread] = _sum(self._threads.get(thread, NO_USAGE), usage)
             break
-
-    def _note(self, record):
-        model, agent = record["model"], record.get("user_agent")
-        if model and model not in self._models and len(self._models) < 64:
-            self._models.append(model)
-        if agent and agent not in self._agents and len(self._agents) < 8:
-            self._agents.append(agent)
 
     def as_dict(self):
         counts = self.counts
@@ -191,7 +191,7 @@ class Summary:
         return dict(
             {name: counts[name] for name in names}, wait_s=round(self.wait_s, 3),
             main={"last": self.last, "open": None, "succeeded": counts["succeeded"], "failed": counts["failed"]},
-            limit=self.limit, usage=dict(self.usage) if self.usage else None,
+            limit=self.limit, usage=_sum(self.spent[True], self.spent[False]) if counts["usage_attempts"] else None,
             threads={key: dict(value) for key, value in self._threads.items()},
             models=list(self._models), user_agents=list(self._agents))
 
@@ -205,12 +205,11 @@ def left_after_the_end(record):
 
 def _sum(total, usage):
     """Sums per name; a name that no attempt knows stays null."""
-    total = dict(total) if total else dict.fromkeys(USAGE)
-    for name, value in usage.items():
-        if value and name in total:
-            total[name] = (total[name] or 0) + value
-        elif value == 0 and total.get(name, 0) is None:
-            total[name] = 0
+    total = total.copy()
+    for name in USAGE:
+        value = usage.get(name)
+        if value is not None:
+            total[name] = value + (total[name] or 0)
     return total
 
 
@@ -220,16 +219,7 @@ def fold_attempts(records):
     for record in records:
         if isinstance(record, dict) and "seq" in record and "decision" in record:
             try:
-                summary.add(dict(new_record(0, _Unknown, 1, None, None), **record))
+                summary.add(dict(blank_record(Nothing, None), **record))
             except (TypeError, AttributeError):
                 continue
     return summary.as_dict()
-
-
-class _Unknown:
-    """A request of which nothing is known: the defaults of a record."""
-    id = main = dialect = model = size = method = target = user_agent = encoding = None
-    identity = {}
-
-
-_Unknown.asking = _Unknown

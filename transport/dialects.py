@@ -88,32 +88,31 @@ class Reader:
     html: the body is a page or other markup; excerpt: the first 500 bytes of a body that is neither JSON nor events, else None.
     """
 
+    events = 0
+    terminal: str | None = None
+    complete = is_stream = content_seen = html = says_events = False
+    error: dict | None = None
+    finish_reason: str | None = None
+    response_id: str | None = None
+    model: str | None = None
+    retry_delay: float | None = None
+    not_decoded: str | None = None
+    excerpt: str | None = None
+    _raw: dict | None = None
+    _late: bytes | None = None  # the last event that only carries usage, parsed when somebody asks
+    _head: bytes = b""
+    _size = 0
+
     def __init__(self, dialect: str | None, content_type: str | None, content_encoding: str | None) -> None:
         self.dialect = dialect
-        self.events = 0
-        self.terminal: str | None = None
-        self.complete = False
-        self.is_stream = False
-        self.content_seen = False
-        self.error: dict | None = None
-        self.finish_reason: str | None = None
-        self.response_id: str | None = None
-        self.model: str | None = None
-        self.retry_delay: float | None = None
-        self.not_decoded: str | None = None
-        self.excerpt: str | None = None
-        kind = (content_type or "").partition(";")[0].strip().lower()
-        self.html = kind in ("text/html", "application/xhtml+xml")
-        self.says_events = kind == "text/event-stream"
-        self._raw: dict | None = None
-        self._late: bytes | None = None  # the last event that only carries usage, parsed when somebody asks
-        self._head: bytes = b""
         self._parts: list[bytes] = []
-        self._size = 0
-        self._parser = self._splitter = None
         self._markers = dialect_events.MARKERS.get(dialect or "", dialect_events.NO_MARKERS)
-        coding = (content_encoding or "").strip().lower()
         self._mode = self._sniff
+        if content_type:
+            kind = content_type.partition(";")[0].strip().lower()
+            self.html = kind in ("text/html", "application/xhtml+xml")
+            self.says_events = kind == "text/event-stream"
+        coding = (content_encoding or "").strip().lower()
         if coding not in ("", "identity"):
             self.not_decoded = coding[:40]
             self._mode = self._ignore

@@ -10,7 +10,7 @@ import os
 import threading
 
 from transport.ambient import way_from
-from transport.attempts import Book, new_record
+from transport.attempts import Book
 from transport.errors import UpstreamFailed
 from transport.evidence import EvidenceFile
 from transport.exchange import serve
@@ -19,7 +19,7 @@ from transport.outgoing import Outgoing
 from transport.recording import Bodies
 from transport.redact import Redactor
 from transport.refusals import refusal
-from transport.request import Askings, Conversation
+from transport.request import Askings, Conversation, Request, Unread
 from transport.routes import Route
 from transport.upstream import Upstream
 from transport.waits import monotonic
@@ -55,7 +55,7 @@ class Engine:
         self.latch, self.lock = Latch(self.retry["max_attempts"]), threading.Lock()
         self.conversation = Conversation([name.lower().encode() for name in settings.get("main_headers") or ()])
         identity_headers = [name.lower().encode() for name in settings.get("identity_headers") or ()]
-        self.askings = Askings(identity_headers, self.token, self.outgoing)
+        self.askings = Askings(identity_headers, self.token, self.outgoing, settings.get("invocation_id"))
         self._numbers, self._counts, self._open = itertools.count(1), {True: 0, False: 0}, {}
         self._waits, self._waits_since, self._waited = 0, 0.0, 0.0
         self.live = {}  # seq -> Attempt: what stop() has to close
@@ -136,7 +136,7 @@ class Engine:
     def record_refusal(self, request, rule, status, message):
         """One record for what was answered without the upstream. `request` is None where none could be read."""
         if request is None:
-            request = Unreadable(self.next_request())
+            request = Request(self.next_request(), Unread(self.settings.get("invocation_id")), 0.0)
         record = self.new_record(request, 0)
         record.update(decision="refused", rule=rule, status=status, fingerprint=request.fingerprint, request_sha256=request.sha256,
                       error={"phase": "client", "kind": rule, "message": message[:500]})
@@ -144,7 +144,11 @@ class Engine:
 
     # -- attempts ------------------------------------------------------------------------------------------------
     def new_record(self, request, attempt):
-        return new_record(self.book.next_seq(), request, attempt, self.settings.get("invocation_id"), self.now())
+        record = request.asking.blank.copy()
+        record["seq"], record["request"], record["attempt"] = self.book.next_seq(), request.id, attempt
+        record["main"], record["model"], record["request_bytes"] = request.main, request.model, request.size
+        record["started_at"] = self.now()
+        return record
 
     def closed(self, record, opened=True):
         """Write a record, once: the handler and a stop may both come here."""
@@ -200,15 +204,6 @@ class Engine:
 def _random():
     """[0, 1), for jitter. The `random` module costs 3 ms and 1 MB."""
     return int.from_bytes(os.urandom(6), "big") / (1 << 48)
-
-
-class Unreadable:
-    """Stands for a request whose head was none."""
-    method = target = dialect = model = user_agent = sha256 = encoding = fingerprint = None
-    main, size, identity = False, 0, {}
-
-    def __init__(self, number):
-        self.id, self.asking = number, self
 
 
 class Open:

@@ -37,8 +37,8 @@ _DECODER = json.JSONDecoder(parse_int=_small_int, parse_constant=lambda name: No
 
 def too_deep(data: bytes) -> bool:
     """True where brackets nest over DEEPEST levels; strings are set aside first. Linear, in C."""
-    if data.count(b"[") + data.count(b"{") <= DEEPEST:
-        return False
+    if 2 * len(data) - len(data.replace(b"[", b"")) - len(data.replace(b"{", b"")) <= DEEPEST:
+        return False  # (replace finds single bytes several times faster than count does)
     outside = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
     rest = b"".join(outside).translate(_ONE_KIND, _ALL_BUT_BRACKETS)
     for _ in range(DEEPEST):  # every round takes the innermost level away

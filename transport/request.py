@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from transport import http1
+from transport.attempts import Nothing, blank_record
 from transport.dialects import describe_request, dialect_of
 from transport.json_bytes import value_end
 from transport.latch import fingerprint
@@ -29,9 +30,9 @@ class Asking:
     """What a head says. `refusal`: (rule, detail) where the proxy answers it itself; `onward`: the head for the upstream
     (outgoing.py)."""
     __slots__ = ("head", "method", "target", "path", "dialect", "keep_alive", "http10", "encoding", "user_agent", "identity",
-                 "token_places", "refusal", "expects", "onward")
+                 "token_places", "refusal", "expects", "onward", "blank")
 
-    def __init__(self, head, identity_headers, token):
+    def __init__(self, head, identity_headers, token, invocation_id):
         method, target, version = head.first
         self.head, self.method, self.target = head, method.decode("ascii"), target.decode("latin-1")
         self.path = self.target.partition("?")[0]
@@ -43,6 +44,7 @@ class Asking:
         self.expects = b"100-continue" in head.listed(b"expect") and not self.http10
         self.refusal = self._refusal(target)
         self.onward = None
+        self.blank = blank_record(self, invocation_id)
 
     def _refusal(self, target):
         """Deny by default. The order of the checks; the framing comes between the last two."""
@@ -58,12 +60,18 @@ class Asking:
         return None if self.token_places else ("token", "")
 
 
+class Unread(Nothing):
+    """The Asking of a head that could not be read."""
+
+    def __init__(self, invocation_id):
+        self.blank = blank_record(self, invocation_id)
+
+
 class Askings:
     """Heads -> (Asking, reader of the body). Raises Malformed."""
 
-    def __init__(self, identity_headers, token, outgoing):
-        self._identity_headers, self._token, self._outgoing = identity_headers, token, outgoing
-        self._known = {}
+    def __init__(self, identity_headers, token, outgoing, invocation_id):
+        self._facts, self._outgoing, self._known = (identity_headers, token, invocation_id), outgoing, {}
 
     def read(self, data):
         length = _LENGTH.search(data)
@@ -72,7 +80,7 @@ class Askings:
         if asking is not None:
             return asking, http1.Sized(int(length.group(1)) if length else 0)
         head = http1.parse_request(data)
-        asking = Asking(head, self._identity_headers, self._token)
+        asking = Asking(head, *self._facts)
         body = None
         if asking.refusal is None or asking.refusal[0] == "token":
             body = http1.request_body(head)
@@ -89,13 +97,12 @@ class Askings:
 
 class Request:
     """`asking`, then what its body says. `size` is 0 until the body is read; `hashed` comes after that."""
-    __slots__ = ("id", "asking", "dialect", "spool", "size", "main", "model", "tools", "described", "first_seq", "got_at",
-                 "_sha256", "_fingerprint")
+    spool = model = first_seq = _sha256 = _fingerprint = None
+    main = described = False
+    size, tools = 0, ()
 
     def __init__(self, number, asking, got_at):
         self.id, self.asking, self.dialect, self.got_at = number, asking, asking.dialect, got_at
-        self.spool, self.size, self._sha256, self._fingerprint = None, 0, None, None
-        self.main, self.model, self.tools, self.described, self.first_seq = False, None, (), False, None
 
     @property
     def sha256(self):
@@ -118,8 +125,10 @@ class Request:
         body = self.spool.head(LOOKED_AT)
         names = () if tools_known is None else tools_known.names_in(body)
         if names is not None:
-            count = body.count(b'"model"')
-            found = _MODEL.search(body) if count == 1 else _FIRST_MODEL.match(body)
+            found, count = _FIRST_MODEL.match(body), 1
+            if found is None:
+                count = body.count(b'"model"')
+                found = _MODEL.search(body) if count == 1 else None
             if found is not None:
                 self.model, self.tools = found.group(1).decode("utf-8", "replace"), names
                 return

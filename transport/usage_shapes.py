@@ -54,14 +54,33 @@ _PATHS = {
 }
 
 
-def _look_up(value: object, path: str) -> object:
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
+# The same the other way round: per dialect {path: (figure, its place among the paths of that figure)}. A usage object has fewer
+# members than the vendors have names.
+_PLACES = {dialect: {path: (name, place) for name, paths in figures.items() for place, path in enumerate(paths)}
+           for dialect, figures in _PATHS.items()}
+_UNKNOWN: dict = dict.fromkeys(NAMES)
+
+
+def _given(places: dict, raw: dict) -> dict:
+    """{figure: the vendor's value}, of the first path that is there."""
+    given: dict = {}
+    best: dict = {}
+    for key, value in raw.items():
+        members = [(key, value)]
+        if isinstance(value, dict):
+            members += [("%s.%s" % (key, inner), one) for inner, one in value.items()]
+        for path, one in members:
+            if one is not None and path in places:
+                name, place = places[path]
+                if name not in best or place < best[name]:
+                    given[name], best[name] = one, place
+    return given
 
 
 def _count(value: object) -> int | None:
     """A token count, or None. 7.0 is one; True, "7", -1, 1.5 and 1e300 are not."""
+    if type(value) is int:
+        return value if 0 <= value <= _LARGEST else None
     if isinstance(value, float) and value == value and abs(value) < _LARGEST and value == int(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
@@ -71,22 +90,20 @@ def _count(value: object) -> int | None:
 
 def normalise_usage(dialect: str | None, raw: object) -> dict | None:
     """The six figures, plus `inconsistent` where they contradict each other; None where `raw` holds no figure at all."""
-    paths = _PATHS.get(dialect or "")
-    if paths is None or not isinstance(raw, dict):
+    places = _PLACES.get(dialect or "")
+    if places is None or not isinstance(raw, dict):
         return None
-    usage: dict = {}
-    bad = False
-    for name in NAMES:
-        given = next((value for value in (_look_up(raw, path) for path in paths[name]) if value is not None), None)
-        usage[name] = _count(given)
-        bad = bad or (given is not None and usage[name] is None)
+    usage, bad = dict(_UNKNOWN), False
+    for name, given in _given(places, raw).items():
+        usage[name] = count = _count(given)
+        bad = bad or count is None
     if dialect == "messages":
         _add(usage, "input_tokens", usage["cached_input_tokens"], usage["cache_write_input_tokens"])
     elif dialect == "generate_content":
         _gemini(usage, raw)
     else:
         _reasoning_beside(usage)
-    if not bad and all(value is None for value in usage.values()):
+    if not bad and usage == _UNKNOWN:
         return None
     if usage["total_tokens"] is None and None not in (usage["input_tokens"], usage["output_tokens"]):
         usage["total_tokens"] = usage["input_tokens"] + usage["output_tokens"]
@@ -118,14 +135,12 @@ def _reasoning_beside(usage: dict) -> None:
 
 def contradicts(usage: dict) -> bool:
     """True where a part is greater than its whole, or the total is not input plus output."""
-    known = {name: value for name, value in usage.items() if value is not None}
-    cached = known.get("cached_input_tokens", 0) + known.get("cache_write_input_tokens", 0)
-    if "input_tokens" in known and cached > known["input_tokens"]:
+    whole, out, total = usage["input_tokens"], usage["output_tokens"], usage["total_tokens"]
+    if whole is not None and (usage["cached_input_tokens"] or 0) + (usage["cache_write_input_tokens"] or 0) > whole:
         return True
-    if "output_tokens" in known and known.get("reasoning_output_tokens", 0) > known["output_tokens"]:
+    if out is not None and (usage["reasoning_output_tokens"] or 0) > out:
         return True
-    both = "input_tokens" in known and "output_tokens" in known
-    return both and "total_tokens" in known and known["total_tokens"] != known["input_tokens"] + known["output_tokens"]
+    return None not in (whole, out, total) and total != whole + out
 
 
 def merge_usage(earlier: dict | None, later: object) -> dict | None:
