@@ -33,7 +33,7 @@ def answer(*items, **more):
 
 
 def test_success_and_tools(bundle, tmp_path):
-    prompt = "Do 'the' \"task\" = -t {{x}} \u00fc\u2028\x07" + "x" * 200000
+    prompt = "Do 'the' \"task\" = -t {{x}} \u00fc\u2028\x07\U0001f600\\ud83d\\ude00" + "x" * 200000
     done, seen = play(bundle, tmp_path, [
         answer(message("Let me see."), shell("echo one; echo err >&2; exit 7", "call_1")), answer(shell("pwd", "call_2")),
         real.final(NAME)], prompt=prompt)

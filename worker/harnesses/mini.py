@@ -17,6 +17,7 @@ import os
 import signal
 
 from worker import harnesses
+from worker.session import PROMPT
 
 NAME = "mini"
 PROGRAMS = ("mini", "mini-swe-agent")
@@ -50,7 +51,7 @@ def prepare(job, base_url, token, state_dir, which=harnesses.which):
     words, notes = given[1:], []
     output = value_of(words, OUTPUT_OPTIONS)
     trajectory = os.path.join(job["cwd"], output or os.path.join(home, TRAJECTORY))
-    write_config(os.path.join(home, CONFIG), settings(job, trajectory))
+    write_config(os.path.join(home, CONFIG), settings(job, trajectory, prompt_of(job, state_dir)))
     additions = dict(QUIET, MSWEA_GLOBAL_CONFIG_DIR=home, MSWEA_CONFIG_DIR=home)
     additions = {name: value for name, value in additions.items() if name not in env}
     if base_url is not None:
@@ -86,7 +87,16 @@ def value_of(words, names):
     return found
 
 
-def settings(job, trajectory):
+def prompt_of(job, state_dir):
+    """The prompt as text, or None.  The job holds its bytes or, in the worker, says that they lie in the session directory."""
+    prompt = job["prompt"]
+    if prompt is True:
+        with open(os.path.join(os.path.dirname(state_dir), PROMPT), "rb") as file:
+            prompt = file.read()
+    return None if prompt is None else prompt.decode("utf-8", "replace")
+
+
+def settings(job, trajectory, prompt):
     """The configuration, merged over what stands before it on the command line."""
     name = (job["model"] or {}).get("name")
     seconds = int(job["timeout"]) + 60
@@ -94,13 +104,17 @@ def settings(job, trajectory):
     own["model"] = {"model_kwargs": {"max_retries": 0, "timeout": seconds}}
     if name:  # litellm takes the first word for the provider and removes it
         own["model"]["model_name"] = "openai/" + name
-    if job["prompt"] is not None:
-        own["run"] = {"task": job["prompt"].decode("utf-8", "replace")}
+    if prompt is not None:
+        own["run"] = {"task": prompt}
     return own
 
 
 def write_config(path, value):
-    """JSON is YAML, as long as it is ASCII (YAML 1.2, 1.3; PyYAML refuses some characters that JSON allows)."""
+    """JSON is YAML, as long as it is ASCII and a character beyond 16 bits is no pair of escapes (PyYAML takes the halves)."""
+    text = json.dumps(value)
+    for character in set(value.get("run", {}).get("task", "")):
+        if character > "\uffff":
+            text = text.replace(json.dumps(character)[1:-1], "\\U%08x" % ord(character))
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w", encoding="ascii") as file:
-        json.dump(value, file)
+        file.write(text)
