@@ -39,7 +39,7 @@ class Started:
         first = json.loads(self.process.stdout.readline())
         assert first["event"] == "started"
         self.wait_for_event()
-        self.worker, = children(self.guard)
+        self.worker = first["pid"]  # the run may have ended by now
         self.agent = json.loads((self.directory / "launch.json").read_text())["agent_pid"]
 
     def wait_for_event(self):
