@@ -59,11 +59,6 @@ class Started:
         return done
 
 
-def children(pid):
-    with open("/proc/%d/task/%d/children" % (pid, pid)) as file:
-        return [int(word) for word in file.read().split()]
-
-
 def test_a_killed_worker_leaves_receipt_and_result(bundle, tmp_path):
     run = Started(bundle, tmp_path)
     os.kill(run.worker, signal.SIGKILL)
