@@ -25,7 +25,7 @@ class Conversation:
         self.fd, self.convert = fd, convert
         self.places, self.events = array("q"), array("q")
 
-    def add(self, payload, at):
+    def add(self, at):
         """A model item stands at `at` (see codex_lines.Place)."""
         if at.payload:
             start, length = at.payload
@@ -33,10 +33,10 @@ class Conversation:
         else:
             self.places.append((at.offset << LENGTH | at.length) << HOW | RECORD)
 
-    def add_event(self, offset, length):
+    def add_event(self, at):
         """A display event stands there; it counts only where there are no model items."""
         if not self.places:
-            self.events.append((offset << LENGTH | length) << HOW | EVENT)
+            self.events.append((at.offset << LENGTH | at.length) << HOW | EVENT)
 
     @property
     def from_events(self):

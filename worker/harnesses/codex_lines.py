@@ -10,13 +10,10 @@ import re
 
 # A record's head: stamp, type, and where the payload begins.  0.171.0 adds an ordinal.
 HEAD = re.compile(r'\{"timestamp":"([^"\\]{1,40})",(?:"ordinal":[0-9]{1,15},)?"type":"([a-z_]{1,40})","payload":')
-PAYLOAD = '"payload":'
-# The same for the usual record, without a regular expression: a stamp of 24 characters, and then one of these.
-STAMP = slice(14, 38)
-TYPES = (
-    "session_meta", "turn_context", "world_state", "response_item", "event_msg", "compacted", "token_usage_record",
-)  # fmt: skip
-KINDS = {'","type":"%s",' % name: name for name in TYPES}
+# The same for the usual record, without a regular expression: a stamp of 24 characters, and then the beginning of one of these.
+BEGIN, STAMP, MARK, KEY = '{"timestamp":"', 14, 38, 35
+BOTH = [(name, '","type":"%s","payload":' % name) for name in ("response_item", "event_msg")]
+USUAL = {(words + '{"type":')[:KEY]: (name, len(words)) for name, words in BOTH}
 TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d{1,9})?Z\Z", re.A)
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -60,42 +57,35 @@ class Place:
         return unix_time(self.written)
 
 
-def head(text):
-    """(stamp as written, type, where the payload begins) of a record in the usual layout; else (None, None, 0)."""
-    start = text.find(PAYLOAD, 38, 160)
-    kind = KINDS.get(text[38:start])
-    if kind and text.startswith('{"timestamp":"') and '"' not in text[STAMP]:
-        return text[STAMP], kind, start + len(PAYLOAD)
-    found = HEAD.match(text)
-    return found.groups() + (found.end(),) if found else (None, None, 0)
+def head(text, at=0):
+    """(type, where the payload begins, stamp as written) of the record at `at`, if it has the usual layout; else (None, 0, None)."""
+    mark = at + MARK
+    usual = USUAL.get(text[mark : mark + KEY])
+    if usual is None and text.startswith('","ordinal":', mark):
+        comma = text.find(",", mark + 12, mark + 28)
+        if text[mark + 12 : comma].isdigit():
+            usual, mark = USUAL.get('"' + text[comma : comma + KEY - 1]), comma - 1
+    if usual and text.startswith(BEGIN, at):
+        stamp = text[at + STAMP : at + MARK]
+        if '"' not in stamp:
+            return usual[0], mark + usual[1], stamp
+    found = HEAD.match(text, at)
+    return (found.group(2), found.end(), found.group(1)) if found else (None, 0, None)
 
 
-def split(text, known=None):
-    """(stamp as written, type, payload, where the payload's text begins and ends, or None) of a record; raises ValueError.
-    known: what `head` says of it.
+def in_bytes(place, size, text, start, end):
+    """Put right what is counted in characters, for a record that is the whole of a text with others than ASCII."""
+    place.length = size
+    if place.payload:
+        place.payload = place.offset + len(text[:start].encode("utf-8")), len(text[start:end].encode("utf-8"))
 
-    The usual layout is parsed once, and the payload's own text is found on the way; any other layout as a whole."""
-    stamp, kind, start = known or head(text)
-    if start:
-        payload, end = DECODER.raw_decode(text, start)
-        tail = text[end:]
-        if tail == "}" or tail.startswith(',"metadata":{') and isinstance(DECODER.decode("{" + tail[1:]), dict):
-            return stamp, kind, payload, (start, end)
+
+def split(text):
+    """(stamp as written, type, payload) of a record in any layout; raises ValueError."""
     record = DECODER.decode(text)
     if not isinstance(record, dict):
         raise ValueError("no JSON object")
-    return record.get("timestamp"), record.get("type"), record.get("payload"), None
-
-
-def plain(offset, text, found):
-    """(start, length) in the file of a payload found in the text of the record at `offset`; None where an escape may be a lone
-    surrogate (C25)."""
-    start, end = found
-    if SURROGATE.search(text, start):
-        return None
-    if text.isascii():
-        return offset + start, end - start
-    return offset + len(text[:start].encode("utf-8")), len(text[start:end].encode("utf-8"))
+    return record.get("timestamp"), record.get("type"), record.get("payload")
 
 
 def not_utf8(line):
@@ -154,13 +144,25 @@ def result_of(text, raw=None):
     """(status, error_type) told by an output; (None, None) where it does not tell."""
     if isinstance(raw, dict) and isinstance(raw.get("success"), bool):
         return ("completed", None) if raw["success"] else ("failed", "tool_error")
-    head = text[:MOST_TEXT].split("\nOutput:\n", 1)[0]
-    found = EXIT.search(head) or EXIT.search(text[len(head) : len(head) + 40])
-    if found and found.group(1) == "124" and text.startswith("\nOutput:\ncommand timed out after ", len(head)):
+    end = text.find("\nOutput:\n", 0, MOST_TEXT)
+    end = min(len(text), MOST_TEXT) if end < 0 else end
+    found = exit_code(text, 0, end) or exit_code(text, end, end + 40)
+    if found == "0":
+        return "completed", None
+    if found == "124" and text.startswith("\nOutput:\ncommand timed out after ", end):
         return "timeout", "timeout"
     if found:
-        return ("completed", None) if int(found.group(1)) == 0 else ("failed", "exit_code_%s" % found.group(1))
-    return next(((status, error) for pattern, status, error in RESULTS if pattern.search(head)), (None, None))
+        return ("completed", None) if int(found) == 0 else ("failed", "exit_code_%s" % found)
+    text = text[:end]
+    return next(((status, error) for pattern, status, error in RESULTS if pattern.search(text)), (None, None))
+
+
+def exit_code(text, start, end):
+    """The code of the first line between `start` and `end` that tells one, as text, or None."""
+    if text.find("xit", start, end) < 0:  # much faster than the pattern
+        return None
+    found = EXIT.search(text[start:end])
+    return found and found.group(1)
 
 
 def executor_result(item):

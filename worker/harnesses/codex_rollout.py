@@ -77,8 +77,8 @@ class Story:
         if copy.target is None:
             return
         thread = self.thread(candidate, name, os.dup(copy.target.fileno())) if copy.readable else None
-        for record in files.records(copy.pieces, "native/" + name, self.gaps):
-            thread.feed(*record)
+        if thread:
+            thread.read(files.texts(copy.pieces, "native/" + name, self.gaps))
         copy.close()
         self.budget -= copy.target.size
         self.native_files["native/" + name] = copy.target.entry()

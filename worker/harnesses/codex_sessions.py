@@ -51,10 +51,7 @@ def total_at(root, known, base, forks):
     thread = Thread(None, origin[0].path, Gaps(), NoHistory(), lambda record: None)
     try:
         data = files.pieces(fd, origin[0].path, Gaps(), files.MOST_BYTES) or ()
-        for offset, size, *record in files.records(data, origin[0].path, Gaps()):
-            if offset + size + record[1] > end:
-                break
-            thread.feed(offset, size, *record)
+        thread.read(files.texts(until(data, end), origin[0].path, Gaps()))
     finally:
         os.close(fd)
     thread.close()
@@ -63,14 +60,22 @@ def total_at(root, known, base, forks):
     return total_at(root, known, origin[0].meta.get("history_base"), forks - 1) if origin[0].forked else None
 
 
+def until(data, end):
+    """The pieces up to byte `end`."""
+    for piece in data:
+        yield piece[:end]
+        end -= len(piece)
+        if end <= 0:
+            return
+
+
 class NoHistory:
     """For reading figures only."""
 
-    def add(self, payload, at):
+    def add(self, at):
         pass
 
-    def add_event(self, offset, length):
-        pass
+    add_event = add
 
 
 class Candidate:
@@ -138,7 +143,7 @@ def first_record(root, path):
     finally:
         os.close(fd)
     try:
-        _, kind, payload, _ = split(head.split(b"\n", 1)[0].strip().decode("utf-8", "replace"))
+        _, kind, payload = split(head.split(b"\n", 1)[0].strip().decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return {}
     return payload if kind == "session_meta" and isinstance(payload, dict) else {}

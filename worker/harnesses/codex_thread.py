@@ -13,15 +13,17 @@ from __future__ import annotations
 
 from worker import usage
 from worker.harnesses.codex_lines import (
+    DECODER,
     MOST_TEXT,
+    SURROGATE,
     UUID,
     Place,
     display_text,
     executor_result,
     head,
+    in_bytes,
     milliseconds,
     output_text,
-    plain,
     result_of,
     split,
     text_of,
@@ -48,10 +50,13 @@ NO_TOOL = (
     "ghost_snapshot",
     "agent_message",
 )
-# Beginnings of payloads of which nothing is needed but, for display messages, their place (see Conversation.add_event).
-MESSAGES = ('{"type":"user_message"', '{"type":"agent_message"')
-QUIET = {"world_state": "{", "turn_context": "{", "event_msg": ('{"type":"agent_reasoning"',) + MESSAGES}
+# Records of which nothing is needed but, for display messages, their place (see Conversation.add_event): how payloads begin.
+QUIET_HEAD = 24
+QUIET = {'{"type":"agent_reasoning': "other", '{"type":"agent_message",': "message", '{"type":"user_message","': "message"}
+SETTINGS = {"world_state": "other", "turn_context": "other"}
+ENDS = ("}\n", "}")
 BLANK = "\r\n \t\0"
+RAW_DECODE = DECODER.raw_decode
 QUIET_EVENTS = frozenset(
     "user_message agent_message agent_reasoning agent_reasoning_raw_content agent_reasoning_section_break "
     "web_search_begin web_search_end exec_command_begin patch_apply_begin mcp_tool_call_begin image_generation_end "
@@ -60,6 +65,7 @@ QUIET_EVENTS = frozenset(
     "collab_waiting_begin collab_waiting_end collab_close_begin collab_close_end sub_agent_activity "
     "entered_review_mode exited_review_mode undo_completed warning error stream_error".split()
 )
+NEVER = float("inf")  # no count is as high
 MOST_UNKNOWN = 200  # names of unknown types that are kept apart
 
 
@@ -70,8 +76,10 @@ class Thread:
         self.invocation_id, self.file, self.gaps, self.history, self.emit = invocation_id, file, gaps, history, emit
         self.since, self.baseline, self.baseline_missing, self.candidate = since, None, False, None
         self.tools, self.at = ToolCalls(invocation_id, file, gaps, emit), Place()
+        self.escapes = None  # in the text that is being read, the first escape that may be of a lone surrogate (C25)
         self.meta, self.unknown = {}, {}
         self.total, self.total_raw, self.total_seen, self.total_valid, self.reset = None, None, False, True, False
+        self.used, self.made, self.unread = NEVER, NEVER, False  # see `count`
         self.first_written = self.last_written = ""
         self.turn_ended = self.turn_error = self.last_message = self.aborted = self.turn_open = None
         self.responses, self.spawned, self.compactions, self.compacting = [], {}, [], None
@@ -79,44 +87,85 @@ class Thread:
 
     # -- one line -----------------------------------------------------------------------------------------------------
 
-    def feed(self, offset, size, text, ended=True, utf8=True):
-        """One line of `size` bytes at `offset`, without its newline; ended: it had one; utf8: its bytes were UTF-8."""
-        known = _, kind, start = head(text)
-        if kind in QUIET and text.startswith(QUIET[kind], start) and text.endswith("}}"):
-            if text.startswith(MESSAGES, start):
-                self.history.add_event(offset, size)
-            return
-        usual = start and text.endswith("}")
-        if not usual:
-            text = text.strip(BLANK)
-            if not text:
-                return
-            known = head(text)
+    def read(self, texts):
+        """A whole file, as transcript_files.texts gives it."""
+        for offset, size, text, ended, utf8 in texts:
+            at, end, self.escapes = 0, len(text), SURROGATE.search(text)
+            while at < end:
+                following = self.usual(offset, size, text, at) if utf8 else None
+                at = self.unusual(offset, size, text, at, ended, utf8) if following is None else following
+
+    def usual(self, offset, size, text, at):
+        """The record at text[at], parsed where it stands; returns where the next one begins, or None where it has another layout
+        or is no good.  Line ends may stand between the tokens of a payload: no writer puts them there, and strict JSON allows it."""
+        kind, start, stamp = head(text, at)
+        if not start:
+            return None
+        quiet = QUIET.get(text[start : start + QUIET_HEAD]) if kind == "event_msg" else SETTINGS.get(kind)
+        if quiet:
+            return self.quiet(offset, size, text, at, start, quiet)
         try:
-            stamp, kind, payload, found = split(text, known)
+            payload, end = RAW_DECODE(text, start)
+        except (ValueError, RecursionError):
+            return None
+        if text[end : end + 2] not in ENDS or type(payload) is not dict:
+            return None
+        place, begin = self.at, offset + at
+        place.offset, place.length, place.written, place.current = begin, end + 1 - at, stamp, begin >= self.since
+        place.payload = offset + start, end - start
+        if self.escapes and SURROGATE.search(text, start, end):
+            place.payload = None
+        if size != len(text):
+            in_bytes(place, size, text, start, end)
+        self.record(kind, payload, place)
+        return end + 2
+
+    def quiet(self, offset, size, text, at, start, message):
+        """A record of which only the place is needed, and that only of messages."""
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        if not text.startswith("}}", end - 2):
+            return None
+        if message == "message":
+            self.at.offset, self.at.length = offset + at, end - at if size == len(text) else size
+            self.history.add_event(self.at)
+        return end + 1
+
+    def unusual(self, offset, size, text, at, ended, utf8):
+        """A line in any layout, or one that is no record; returns where the next one begins."""
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        line, place = text[at:end].strip(BLANK), self.at
+        place.offset, place.length, place.payload = offset + at, end - at if size == len(text) else size, None
+        try:
+            place.written, kind, payload = split(line) if line else (None, None, None)
         except (ValueError, RecursionError) as error:
             code = "agent_artifact_record_unparseable" if ended else "transcript_truncated"
-            self.gap(code, "%s: %s" % (type(error).__name__, str(error)[:200]), offset)
-            return
-        if not utf8:
-            self.gap("transcript_not_utf8", None, offset)
+            self.gap(code, "%s: %s" % (type(error).__name__, str(error)[:200]), place.offset)
+            return end + 1
+        if line:
+            if not utf8:
+                self.gap("transcript_not_utf8", None, place.offset)
+            place.current = place.offset >= self.since
+            self.record(kind, payload, place)
+        return end + 1
+
+    def record(self, kind, payload, at):
         handler = TOP.get(kind) if isinstance(kind, str) else None
         if handler is None:
             self.count_unknown(str(kind))
         elif isinstance(payload, dict):
-            at = self.at
-            at.offset, at.length, at.written, at.current, at.payload = offset, size, stamp, offset >= self.since, None
-            if found and usual and utf8 and kind == "response_item":
-                at.payload = plain(offset, text, found)
+            stamp = at.written
             if at.current and isinstance(stamp, str):
                 self.first_written = self.first_written or stamp
                 self.last_written = stamp if stamp > self.last_written else self.last_written
             handler(self, payload, at)
         else:
-            self.gap("agent_artifact_record_unparseable", "payload of %s is no object" % kind, offset)
+            self.gap("agent_artifact_record_unparseable", "payload of %s is no object" % kind, at.offset)
 
     def close(self):
         """The file has ended."""
+        self.settle()
         self.tools.close()
         for kind, count in sorted(self.unknown.items()):
             self.gaps.add("unknown_record_type", kind, self.invocation_id, self.file, key=kind, count=count)
@@ -139,29 +188,31 @@ class Thread:
         """Settings of a turn and of the world; nothing in them is an observation."""
 
     def on_item(self, payload, at):
-        kind = text_of(payload.get("type")) or "untyped"
-        self.history.add(payload, at)
-        if not at.current or kind in NO_TOOL:
-            return
-        if kind in CALLS:
-            name, space = text_of(payload.get("name")) or kind, text_of(payload.get("namespace"))
-            self.tools.call(text_of(payload.get("call_id")), space + "." + name if space else name, at.stamp, at.offset)
-        elif kind in OUTPUTS:
-            self.on_output(payload, at)
-        elif kind in SELF_CONTAINED:
-            status = executor_result({"status": payload.get("status")})
-            self.tools.call(text_of(payload.get("id")), kind[: -len("_call")], at.stamp, at.offset, status)
-        else:
-            self.count_unknown("response_item/%s" % kind)
+        self.history.add(at)
+        if at.current:
+            kind = text_of(payload.get("type")) or "untyped"
+            handler = ITEMS.get(kind)
+            if handler:
+                handler(self, payload, at)
+            elif kind not in NO_TOOL:
+                self.count_unknown("response_item/%s" % kind)
+
+    def on_call(self, payload, at):
+        name, space = text_of(payload.get("name")) or payload["type"], text_of(payload.get("namespace"))
+        self.tools.call(text_of(payload.get("call_id")), space + "." + name if space else name, at.stamp, at.offset)
+
+    def on_self_contained(self, payload, at):
+        status = executor_result({"status": payload.get("status")})
+        name = payload["type"][: -len("_call")]
+        self.tools.call(text_of(payload.get("id")), name, at.stamp, at.offset, status)
 
     def on_output(self, payload, at):
-        identity = text_of(payload.get("call_id"))
-        text = output_text(payload.get("output"))
+        identity, output = text_of(payload.get("call_id")), payload.get("output")
         if identity is None:
             self.gap("tool_output_orphan", "an output without call_id", at.offset)
             return
-        self.tools.output(identity, result_of(text, payload.get("output")), at.stamp, at.offset)
-        record = self.tools.calls.get(identity)
+        text = output_text(output)
+        record = self.tools.output(identity, result_of(text, output), at.stamp, at.offset)
         if record and str(record["tool_name"]).endswith("spawn_agent"):
             for found in UUID.findall(text[:MOST_TEXT]):
                 self.spawned.setdefault(found, identity)
@@ -174,7 +225,7 @@ class Thread:
         elif kind not in QUIET_EVENTS:
             self.count_unknown("event_msg/%s" % kind)
         if kind in ("user_message", "agent_message"):
-            self.history.add_event(at.offset, at.length)
+            self.history.add_event(at)
 
     def count_unknown(self, name):
         name = name[:80] if name[:80] in self.unknown or len(self.unknown) < MOST_UNKNOWN else "others"
@@ -201,19 +252,35 @@ class Thread:
         self.count(payload.get("thread_token_usage"), at)
 
     def count(self, raw, at):
-        """A cumulative total: the last one counts; a malformed one makes it unknown; a lower one is a reset (C07)."""
-        if raw == self.total_raw and self.total_valid and at.current:
-            return  # written again and again (C02)
+        """A cumulative total: the last one counts; a malformed one makes it unknown; a lower one is a reset (C07).  One that goes
+        on counting is looked at only when it was the last (`settle`)."""
+        if at.current and type(raw) is dict:
+            used, made = raw.get("input_tokens"), raw.get("output_tokens")
+            if type(used) is int and type(made) is int and used >= self.used and made >= self.made:
+                self.used, self.made, self.total_raw, self.unread = used, made, raw, True
+                return
+        self.settle()
+        self.unread, self.used, self.made = False, NEVER, NEVER
+        self.figures(raw, at.current, at.offset)
+        if at.current and self.total_valid:
+            self.used, self.made = self.total["input_tokens"], self.total["output_tokens"]
+
+    def settle(self):
+        if self.unread:
+            self.unread = False
+            self.figures(self.total_raw, True, None)
+
+    def figures(self, raw, current, offset):
         figures, self.total_raw = usage.normalise(raw), raw
         self.total_seen, self.total_valid = True, figures is not None
         if figures is None:
             return
-        if not at.current:
+        if not current:
             self.total = self.baseline = figures
             return
         if self.total is not None and usage.went_down(self.total, figures):
             self.reset = True
-            self.gap("usage_counter_reset", "from %s to %s" % (usage.text(self.total), usage.text(figures)), at.offset)
+            self.gap("usage_counter_reset", "from %s to %s" % (usage.text(self.total), usage.text(figures)), offset)
         self.total = figures
 
     # -- turns and compactions ----------------------------------------------------------------------------------------
@@ -261,7 +328,7 @@ class Thread:
         if not isinstance(item, dict):
             self.gap("agent_artifact_record_unparseable", "item_completed without item", at.offset)
             return
-        self.history.add_event(at.offset, at.length)
+        self.history.add_event(at)
         kind, identity = text_of(item.get("type")) or "untyped", text_of(item.get("id"))
         if kind in TOOL_ENDS:
             if at.current and identity:
@@ -300,6 +367,9 @@ TOP = {
     "compacted": Thread.on_compacted,
     "token_usage_record": Thread.on_usage_record,
 }
+ITEMS = dict.fromkeys(CALLS, Thread.on_call)
+ITEMS.update(dict.fromkeys(OUTPUTS, Thread.on_output))
+ITEMS.update(dict.fromkeys(SELF_CONTAINED, Thread.on_self_contained))
 EVENTS = {
     "token_count": Thread.on_tokens,
     "task_started": Thread.on_turn_start,

@@ -58,7 +58,7 @@ class ToolCalls:
         return record
 
     def output(self, identity, result, at, offset):
-        """An output arrives; result is (status, error_type), both None where the output does not tell."""
+        """An output arrives; result is (status, error_type), both None where the output does not tell.  The record, or None."""
         record = self.calls.get(identity)
         if record is None:
             if identity in self.early or len(self.early) >= MOST_EARLY:
@@ -73,6 +73,7 @@ class ToolCalls:
                     other["status"] = "unknown"
         else:
             self.finish(record, result, at)
+        return record
 
     def finish(self, record, result, at):
         """The output's text decides, unless the executor's own record came first; an abort is told only by the text."""

@@ -13,6 +13,7 @@ import stat
 import zlib
 
 from transport.sandbox_transport import EvidenceFile
+from worker.behind import Behind
 from worker.harnesses.codex_lines import not_utf8
 
 MOST_ENTRIES = 20000
@@ -170,15 +171,18 @@ class Copy:
         return self.written if self.readable else iter(())
 
     def _written(self, data):
-        redactor = self.redactor
-        for piece in data:
-            piece = redactor.feed(piece) if redactor else piece
-            self.put(piece)
-            yield piece
-        if redactor:
-            piece = redactor.flush()
-            self.put(piece)
-            yield piece
+        redactor, behind = self.redactor, Behind(self.put)
+        try:
+            for piece in data:
+                piece = redactor.feed(piece) if redactor else piece
+                behind.put(piece)
+                yield piece
+            if redactor:
+                piece = redactor.flush()
+                behind.put(piece)
+                yield piece
+        finally:
+            behind.close()
 
     def put(self, piece):
         if self.target.lost_bytes:
@@ -206,20 +210,18 @@ def copy(root_fd, path, native_fd, name, redactor, gaps, budget):
     return one.target, one.readable
 
 
-def records(data, name, gaps):
-    """(offset, size in bytes, text, does it end with a newline, is it UTF-8) of every line of a transcript that comes in pieces.
-    Memory is that of a piece, or of a line; a line over the bound is a gap."""
+def texts(data, name, gaps):
+    """(offset, size in bytes, text, does it end with a newline, is it UTF-8) of a transcript that comes in pieces: many lines of ASCII at once, so
+    that an index in the text is an offset in the file, or a single line.  Memory is that of a piece, or of a line; a line over the
+    bound is a gap."""
     for offset, block, ended in whole_lines(data, name, gaps):
-        try:
-            for text in block.decode("utf-8").split("\n"):
-                size = len(text) if text.isascii() else len(text.encode("utf-8"))
-                yield offset, size, text, ended, True
-                offset += size + 1
-        except UnicodeDecodeError:
-            for line in block.split(b"\n"):
-                text = line.decode("utf-8", "replace")
-                yield offset, len(line), text, ended, "\ufffd" not in text or not not_utf8(line)
-                offset += len(line) + 1
+        if block.isascii():
+            yield offset, len(block), block.decode("ascii"), ended, True
+            continue
+        for line in block.split(b"\n"):
+            text = line.decode("utf-8", "replace")
+            yield offset, len(line), text, ended, "\ufffd" not in text or not not_utf8(line)
+            offset += len(line) + 1
 
 
 def whole_lines(data, name, gaps):
