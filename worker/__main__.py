@@ -6,7 +6,7 @@ import sys
 
 # Standard modules that are used unconditionally somewhere (tests/house.py keeps the list true). ctypes, ssl and
 # sqlite3 are not among them: where they are missing a run goes on and says what it cannot do.
-NEEDED = ("json socket threading signal select struct fcntl hashlib hmac re binascii zlib calendar array resource").split()
+NEEDED = ("json socket threading signal select struct fcntl hashlib hmac re binascii zlib array resource").split()
 DAMAGED = "the bundle is damaged, copy it again: %s"
 
 

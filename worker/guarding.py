@@ -7,7 +7,7 @@ import os
 
 from worker import cli, exposure, intake, launch
 from worker.contract import BadInput
-from worker.sandbox_runner import Run
+from worker.run import Run
 from worker.session import DONE, PROMPT
 
 

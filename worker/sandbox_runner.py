@@ -15,6 +15,7 @@ import os
 
 from transport.sandbox_transport import Transport
 from worker import cli, fence, harnesses, launch
+from worker.run import Run
 from worker.session import EVENTS, STATE, STDERR, Clock, Session
 from worker.supervise import fork_worker, spawn
 
@@ -35,18 +36,6 @@ def main(arguments):
     from worker.guarding import guard_run  # after the fork: the worker need not carry it
 
     return guard_run(link, complaint_in, arguments[0])
-
-
-class Run:
-    """What one run consists of while it lasts; filled in the order of the story."""
-
-    def __init__(self, job, harness, session, token, link):
-        self.job, self.harness, self.session, self.token, self.link = job, harness, session, token, link
-        self.transport = self.agent = self.launch_error = None
-        self.launch, self.warnings, self.source = {}, [], job["source"]
-        self.started_at = session.clock.wall0
-        # Unguessable: `recover` kills who carries it, and an agent may have written the file that it reads it from.
-        self.marker = "%s/%s" % (job["invocation_id"], os.urandom(8).hex())
 
 
 def in_worker(link, complaint):
