@@ -10,7 +10,16 @@ import os
 from worker.version import FILES
 
 SCHEMA = "worker/input.schema.json"
-INPUT = json.loads(FILES[SCHEMA] if FILES else open(__file__.replace("worker/contract.py", SCHEMA), "rb").read())
+
+
+def _schema():
+    if FILES:
+        return FILES[SCHEMA]
+    with open(__file__.replace("worker/contract.py", SCHEMA), "rb") as file:  # a source tree
+        return file.read()
+
+
+INPUT = json.loads(_schema())
 TYPES = {"string": str, "boolean": bool, "integer": int, "number": (int, float), "array": list, "object": dict,
          "null": ()}
 # keyword of the schema -> whether a value of the right type keeps it

@@ -60,7 +60,8 @@ def main():
         conversation += response["output"]
         calls = [item for item in response["output"] if item["type"] == "function_call"]
         if not calls:
-            say("finished", usage=response["usage"])
+            words = [part["text"] for item in response["output"] for part in item.get("content") or () if "text" in part]
+            say("result", is_error=False, result="".join(words), usage=response["usage"])
             return 0
         conversation += [use_tool(call) for call in calls]
 
