@@ -115,7 +115,7 @@ class Attempt:
                 if body.eof():
                     return
                 raise UpstreamFailed("body", "truncated", self._how_truncated(), "stream_interrupted")
-            eager = len(data) == READ
+            eager = len(data) == READ and not self.engine.reception.stopping
             self._take(body.feed(data), body.wire)
 
     def _take(self, piece, wire):

@@ -70,12 +70,13 @@ class Client:
         return piece
 
     def _read(self, until):
+        """Looks before it waits: a client that is quick, or one of many, has sent already, and a poll for it costs more."""
         while True:
-            if not self.watch.client_readable(until):
-                raise Refused("slow_request", "no byte in time")
             try:
                 data = self.sock.recv(READ)
             except BlockingIOError:
+                if not self.watch.client_readable(until):
+                    raise Refused("slow_request", "no byte in time")
                 continue
             except OSError as error:
                 raise ClientLeft(error.strerror or "the client reset the connection")

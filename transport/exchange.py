@@ -24,7 +24,7 @@ def serve(engine, sock, face):
     client, clients = Client(sock, engine.stop_fd, face), engine.reception.clients
     clients.add(client)
     try:
-        while _serve_one(engine, client):
+        while _serve_one(engine, client) and not engine.reception.stopping:
             pass
     except (ClientLeft, Stopped):
         pass

@@ -89,12 +89,12 @@ class Link:
             self.data += data
         return data is not None
 
-    def read(self, watch, until, on_timeout, eager=False):
+    def read(self, watch, until, on_timeout, eager=True):
         """The next bytes; b"" at the end. `eager`: bytes are probably there, try before polling."""
+        if self.data:
+            data, self.data = self.data, b""
+            return data
         while True:
-            if self.data:
-                data, self.data = self.data, b""
-                return data
             if not eager and not self.stream.buffered() and not watch.wait(self.fd, self.stream.events, until):
                 raise on_timeout()
             eager = False

@@ -66,15 +66,19 @@ def _given(places: dict, raw: dict) -> dict:
     given: dict = {}
     best: dict = {}
     for key, value in raw.items():
-        members = [(key, value)]
-        if isinstance(value, dict):
-            members += [("%s.%s" % (key, inner), one) for inner, one in value.items()]
-        for path, one in members:
-            if one is not None and path in places:
-                name, place = places[path]
-                if name not in best or place < best[name]:
-                    given[name], best[name] = one, place
+        if type(value) is dict:
+            for inner, one in value.items():
+                _take(places.get("%s.%s" % (key, inner)), one, given, best)
+        elif value is not None and key in places:
+            _take(places[key], value, given, best)
     return given
+
+
+def _take(place: tuple | None, value: object, given: dict, best: dict) -> None:
+    if place is not None and value is not None:
+        name, rank = place
+        if rank < best.get(name, 99):
+            given[name], best[name] = value, rank
 
 
 def _count(value: object) -> int | None:
