@@ -6,8 +6,8 @@ What a line becomes (DESIGN 7)
   and nesting that readers refuse (C27), objects over 16 MiB (their beginning).
 - Control sequences, NUL and BOM around an object are stripped; a line of nothing else is dropped.
 
-A whole read is decoded, looked at and written at once; each line costs one call of the JSON scanner. What is no plain
-object, and everything in a read with suspicious escapes, takes the careful way, `judge`.
+A block of lines is decoded, looked at and written at once; each line costs one call of the JSON scanner, and its bytes are
+written as they came. A block with a line that is no plain object, or with suspicious escapes, takes the careful way, `judge`.
 
 A line that outgrows 1 MiB goes to an unlinked file until it is complete, a file that outgrows half of its cap goes on
 in a ring of which the newest part is added at the end (keep.py). What is lost is a gap.
@@ -20,6 +20,7 @@ import sys
 
 from worker.keep import CappedFile, Spool
 
+BLOCK = 64 << 10  # of whole lines; more makes the allocator go to the kernel for every one
 LIVE_LINE = 1 << 20  # kept in memory while incomplete
 MAX_LINE = 16 << 20  # kept whole, and parsed
 KEPT_OF_LONGER = 64 << 10
@@ -70,8 +71,10 @@ class Capture:
             start = data.index(b"\n") + 1
             self.partial.add(data[:start - 1])
             self.end_of_long_line()
-        if start < end:
-            self.block(data[start:end - 1])
+        while start < end:
+            stop = end if end - start <= BLOCK else data.rfind(b"\n", start, start + BLOCK) + 1 or data.index(b"\n", start) + 1
+            self.block(data[start:stop - 1])
+            start = stop
         if end < len(data):
             self.partial.add(data[end:])
 
@@ -94,36 +97,56 @@ class Capture:
             return
         self.gaps.append({"code": "line_oversized", "file": "events.jsonl", "offset": self.events.size, "count": 1,
                           "detail": "a line of %d bytes; the first %d are kept" % (size, KEPT_OF_LONGER)})
-        self.lines += 1
         head = self.redactor.clean(self.partial.head[:KEPT_OF_LONGER]).decode("utf-8", "replace")
-        self.put([_as_string(head)])
+        self.write(_as_string(head).encode(), 1)
 
     def block(self, data):
         """Complete lines, without the last newline."""
-        text = self.redactor.clean(data).decode("utf-8", "replace")
-        suspicious = "\r" in text or SURROGATE.search(text) is not None
-        kept: list = []
-        events: list = []
-        for line in text.split("\n"):
-            event = None
-            if not suspicious and line[:1] == "{" and fit(line):
-                event = parse(line)
-            if event is None:
-                line, event = judge(line)
-            if line:
-                kept.append(line)
-            if event is not None:
-                events.append(event)
-        self.lines += len(kept)
+        data = self.redactor.clean(data)
+        events = plain_objects(data)
+        if events:
+            self.write(data, len(events))
+        else:
+            events = self.carefully(data.decode("utf-8", "replace"))
         self.objects += len(events)
-        self.put(kept)
         for event in events:
             self.on_event(event)
 
-    def put(self, lines):
+    def carefully(self, text):
+        """Writes lines of any kind; returns the objects among them."""
+        found = [judge(line) for line in text.split("\n")]
+        lines = [line for line, _ in found if line]
         if lines:
-            stamp = "[%.6f," % self.now()
-            self.events.write((stamp + ("]\n" + stamp).join(lines) + "]\n").encode())
+            self.write("\n".join(lines).encode(), len(lines))
+        return [event for _, event in found if event is not None]
+
+    def write(self, data, count):
+        self.lines += count
+        stamp = b"[%.6f," % self.now()
+        self.events.write(b"".join((stamp, data.replace(b"\n", b"]\n" + stamp), b"]\n")))
+
+
+def plain_objects(data):
+    """The objects of a block in which every line is one, as it stands; else None."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    if "\r" in text or text[-1:] == "\n" or SURROGATE.search(text):
+        return None
+    events, at, size = [], 0, len(text)
+    try:
+        while at < size:
+            end = text.find("\n", at)
+            end = size if end < 0 else end
+            event, stop = _parse(text, at)
+            if stop != end or type(event) is not dict or end - at > SIMPLE and not fit(text[at:end]):
+                return None
+            events.append(event)
+            at = end + 1
+    except (ValueError, RecursionError):
+        return None
+    return events
 
 
 def parse(line):
@@ -159,9 +182,22 @@ def _no_lone_surrogate(escape):
 
 def fit(text):
     """Whether readers other than this one will take its nesting and its numbers."""
-    if len(text) > SIMPLE and text.count("[") + text.count("{") > DEPTH and too_deep(text):
+    if len(text) > SIMPLE and many_brackets(text) and too_deep(text):
         return False
     return PYTHON_COUNTS_DIGITS or len(text) <= DIGITS or not LONG_NUMBER.search(STRINGS.sub("", text))
+
+
+def many_brackets(text):
+    """Whether more than DEPTH are opened, in strings or not. Most lines have a few: finding them is faster than `count`."""
+    found = 0
+    for bracket in "[{":
+        at = text.find(bracket)
+        while at >= 0:
+            found += 1
+            if found > DEPTH:
+                return True
+            at = text.find(bracket, at + 1)
+    return False
 
 
 def too_deep(text):
