@@ -40,6 +40,7 @@ def read_job(source, wakeup):
         job["model"]["api"] = job["model"]["api"] or harness.APIS[0]
         if job["model"]["api"] not in harness.APIS:
             raise BadInput("model.api: %s speaks only %s" % (harness.NAME, ", ".join(harness.APIS)))
+    getattr(harness, "check", lambda job: None)(job)  # what its CLI cannot take, such as a prompt over the limit of one argument
     job["harness"], job["cwd"] = harness.NAME, os.path.abspath(job["cwd"] or os.getcwd())
     job["retry"]["hold"] = job["retry"]["hold"] or harness.HOLD
     job["grace"] = job["grace"] or harness.GRACE

@@ -87,6 +87,12 @@ def writable(path, user):
     return user[0] == 0 or (about.st_mode >> shift) & 3 == 3
 
 
+def read_prompt(session):
+    """The prompt, or its first MiB: enough for a CLI that takes it as an argument (128 KiB at most, checked by its harness)."""
+    with os.fdopen(open_stdin(session, "prompt"), "rb") as file:
+        return file.read(1 << 20)
+
+
 def open_stdin(session, kind):
     """A descriptor for the agent's stdin: the prompt file, or /dev/null; never our own stdin (B16)."""
     if kind == "prompt":

@@ -68,6 +68,8 @@ def run_of(told, link):
     session.share_lock()
     session.sockets = fence.listen(session.fd)
     launch.wipe_key(job)
+    if job["prompt"]:
+        job["prompt"] = launch.read_prompt(session)
     return Run(job, harnesses.find(job["harness"], None), session, told["token"], link)
 
 
