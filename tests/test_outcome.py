@@ -198,6 +198,8 @@ def test_every_kind_has_a_row_a_fault_and_an_action():
 
 ORDER = [
     # what else is true, and the row that still wins
+    ("our own proxy's failure is not the agent's", facts(wire=wire(bad(None, rule="handler", error={"phase": "handler"}))),
+     "worker_error"),
     ("a failed worker before everything", facts(worker_error="x", live=SUCCESS, ending={"cause": "stop"}), "worker_error"),
     ("a stop before success", facts(ending={"cause": "stop"}, live=SUCCESS, main_status=0), "cancelled"),
     ("success before a limit", facts(live=SUCCESS, wire=wire(good(), limit="token_limit")), "completed"),

@@ -158,6 +158,11 @@ def ended_badly(facts):
     return facts.get("main_status") not in (0, None) and not part(facts, "ending", "timed_out")
 
 
+def proxy_failed(facts):
+    """The proxy itself failed at the last main request: nobody's fault but ours."""
+    return part(last_main(facts), "rule") == "handler"
+
+
 # -- the table ------------------------------------------------------------------------------------------------------------
 
 
@@ -171,7 +176,7 @@ def kind_is(*kinds):
 
 # (kind, or a function of the facts; predicate; status; where the evidence stands).  Order is DESIGN 9's.
 ROWS = (
-    ("worker_error", lambda f: bool(f.get("worker_error")) or cause_is("proxy_dead")(f), "failed", "worker"),
+    ("worker_error", lambda f: bool(f.get("worker_error")) or cause_is("proxy_dead")(f) or proxy_failed(f), "failed", "worker"),
     ("launch_failed", lambda f: bool(f.get("launch_error")), "not_run", "launch"),
     ("cancelled", cause_is("stop"), "incomplete", "stop"),
     ("terminated", cause_is("signal", "owner_gone"), "incomplete", "stop"),
@@ -295,7 +300,8 @@ SENTENCES = {
 
 def sentence(facts, kind, record):
     if kind == "worker_error":
-        return facts.get("worker_error") or "The model proxy stopped working."
+        return facts.get("worker_error") or "The model proxy stopped working: %s" % (
+            part(last_main(facts), "error", "message") or "its listener died")
     if kind == "launch_failed":
         return part(facts, "launch_error", "message") or "The agent could not be started."
     if kind in SENTENCES:
