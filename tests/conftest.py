@@ -47,6 +47,13 @@ def pytest_sessionfinish(session, exitstatus):
     session.config.some_failed = exitstatus != 0        # then the files stay, to be looked at
 
 
+def pytest_configure(config):
+    """Under nohup or as a background job some signals are ignored, and every child would inherit that."""
+    for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(signum) == signal.SIG_IGN:
+            signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
+
+
 def lacking(reason):
     """Skip, or in CI fail: a machine that lacks its engine must not pass silently."""
     if CI:
