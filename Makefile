@@ -32,6 +32,11 @@ test-all: $(VENV)/tests  ## all tests: real CLIs, container engines, every Pytho
 	$(RUN) -m tests.on_pythons
 .PHONY: test-all
 
+test-harnesses: $(VENV)/tests  ## the other real CLIs (npm, PyPI) against the scripted endpoint; long
+	$(RUN) build.py
+	$(PYTEST) --harnesses -m harness_cli
+.PHONY: test-harnesses
+
 conformance:  ## the real Codex through scripted scenarios, each kind of evidence against the endpoint's witness
 	$(PYTHON) build.py
 	$(PYTHON) -m tests.conformance

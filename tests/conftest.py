@@ -30,13 +30,17 @@ NEEDS = {
 
 
 def pytest_addoption(parser):
-    parser.addoption("--all", action="store_true", help="also the tests that need engines, real CLIs, other Pythons")
+    parser.addoption("--all", action="store_true", help="also the tests that need engines, the real Codex, other Pythons")
+    parser.addoption("--harnesses", action="store_true", help="also the tests of the other real CLIs, which are many and slow")
 
 
 def pytest_configure(config):
     """A folder of its own for each session: pytest's numbered ones are removed by sessions that run at the same time."""
     if config.option.basetemp is None and not hasattr(config, "workerinput"):
         config.option.basetemp = config.own_basetemp = tempfile.mkdtemp(prefix="sandbox-worker-tests-")
+    for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(signum) == signal.SIG_IGN:  # under nohup or in the background; every child would inherit that
+            signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_unconfigure(config):
@@ -48,13 +52,6 @@ def pytest_sessionfinish(session, exitstatus):
     session.config.some_failed = exitstatus != 0        # then the files stay, to be looked at
 
 
-def pytest_configure(config):
-    """Under nohup or as a background job some signals are ignored, and every child would inherit that."""
-    for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
-        if signal.getsignal(signum) == signal.SIG_IGN:
-            signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
-
-
 def lacking(reason):
     """Skip, or in CI fail: a machine that lacks its engine must not pass silently."""
     if CI:
@@ -63,6 +60,9 @@ def lacking(reason):
 
 
 def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if item.get_closest_marker("harness_cli") and not config.getoption("--harnesses"):
+            item.add_marker(pytest.mark.skip(reason="`make test-harnesses` runs it"))
     if config.getoption("--all"):
         return
     for item in items:

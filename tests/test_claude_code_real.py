@@ -10,7 +10,7 @@ from tests.conftest import lacking
 from tests.endpoint import function_call, message
 
 NAME = "claude_code"
-pytestmark = [pytest.mark.real_cli, pytest.mark.slow]
+pytestmark = pytest.mark.harness_cli
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from tests.conftest import lacking
 from tests.endpoint import message
 
 NAME = "gemini"
-pytestmark = [pytest.mark.real_cli, pytest.mark.slow]
+pytestmark = pytest.mark.harness_cli
 
 
 @pytest.fixture(autouse=True)

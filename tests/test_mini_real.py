@@ -11,7 +11,7 @@ from tests.conftest import lacking
 from tests.endpoint import message
 
 NAME = "mini"
-pytestmark = [pytest.mark.real_cli, pytest.mark.slow]
+pytestmark = pytest.mark.harness_cli
 
 
 @pytest.fixture(autouse=True)

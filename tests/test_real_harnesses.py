@@ -10,7 +10,7 @@ from tests import real_harnesses as real
 from tests.conftest import lacking
 from tests.endpoint import message, reasoning
 
-pytestmark = [pytest.mark.real_cli, pytest.mark.slow]
+pytestmark = pytest.mark.harness_cli
 each = pytest.mark.parametrize("name, version", real.VERSIONS, ids=["-".join(one) for one in real.VERSIONS])
 NEWEST = dict(real.VERSIONS)
 ALSO = [("opencode", "responses"), ("opencode", "messages"), ("pi", "responses"), ("pi", "messages")]
