@@ -52,6 +52,10 @@ bench:  ## start-up, exit to receipt, memory, wake-ups, throughput: ratios measu
 	$(PYTHON) -m tests.bench
 .PHONY: bench
 
+soak:  ## the proxy under 64 streams that break and clients that leave, then under random bytes: SOAK="--seconds 30 --seed 1"
+	$(PYTHON) -m tests.soak $(SOAK)
+.PHONY: soak
+
 clean:  ## remove what was built and cached (.cache/ holds CLIs and root file systems)
 	rm -rf dist $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -17,6 +17,7 @@ import threading
 
 USAGE = ("input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens", "reasoning_output_tokens",
          "total_tokens")
+REMEMBERED = 4096  # fingerprints of failures, for those that a later repeat of the CLI makes good
 NO_USAGE = dict.fromkeys(USAGE)
 
 # Response headers worth keeping, besides every name with "ratelimit" or "rate-limit" in it.
@@ -135,7 +136,7 @@ class Summary:
                                      "succeeded", "failed", "usage_missing", "usage_attempts"), 0)
         self.wait_s, self.limit, self.last = 0.0, None, None
         self.spent = {True: NO_USAGE, False: NO_USAGE}  # main -> sums
-        self._requests, self._broken = set(), set()  # request ids seen; fingerprints with failed main attempts
+        self._unfinished, self._broken = set(), {}  # ids of requests that go on; fingerprints of main ones that failed
         self._threads, self._models, self._agents = {}, [], []
 
     def copy(self):
@@ -152,10 +153,14 @@ class Summary:
             if main and record["rule"] in ("request_limit", "token_limit"):
                 self.limit = record["rule"]
             return
-        if record["request"] not in self._requests:
-            self._requests.add(record["request"])
+        again = decision in ("retried", "stale_connection")  # more of this request will follow
+        if record["request"] not in self._unfinished:
             counts["requests"] += 1
             counts["main_requests"] += bool(main)
+            if again:
+                self._unfinished.add(record["request"])
+        elif not again:
+            self._unfinished.discard(record["request"])
         counts["attempts"] += decision != "latched"
         if decision == "retried":
             counts["retries"] += 1
@@ -167,7 +172,7 @@ class Summary:
             self._agents.append(agent)
         if record["usage"] is not None:
             self._add_usage(record)
-        self._judge(record, decision not in ("retried", "stale_connection"))
+        self._judge(record, not again)
 
     def _judge(self, record, final):
         counts, failed = self.counts, bool(record["failure"] or (record["error"] and not left_after_the_end(record)))
@@ -176,12 +181,14 @@ class Summary:
             return
         self.last = record
         if failed:
-            self._broken.add(record["fingerprint"])
+            self._broken[record["fingerprint"]] = True
+            if len(self._broken) > REMEMBERED:
+                del self._broken[next(iter(self._broken))]
             counts["failed"] += final
         elif final:
             counts["succeeded"] += 1
             counts["recovered"] += record["fingerprint"] in self._broken
-            self._broken.discard(record["fingerprint"])
+            self._broken.pop(record["fingerprint"], None)
             if record["usage"] is None and record["dialect"] and 200 <= (record["status"] or 0) < 300:
                 counts["usage_missing"] += 1
 

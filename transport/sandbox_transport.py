@@ -60,7 +60,7 @@ class Transport:
         self.threads = [self.new_thread(self._accept), self.new_thread(self._handle)]
 
     def warm(self):
-        self._work.release()
+        self.reception()
 
     def stop(self, grace=1.0):
         self.reception().stop(grace)
