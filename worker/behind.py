@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import deque
 
 DEPTH = 4
 SWITCH = 0.0002  # seconds after which a thread that parses lets the other one go on; Python's own 5 ms are several pieces long
@@ -18,11 +17,11 @@ class Behind:
     """`put(piece)` has take(piece) called on the other thread, in order; `close` waits for all and raises what `take` raised."""
 
     def __init__(self, take):
-        self.take, self.queue, self.error = take, deque(), None
+        self.take, self.queue, self.error = take, [], None
         self.room, self.filled = threading.Semaphore(DEPTH), threading.Semaphore(0)
         self.interval = sys.getswitchinterval()
+        self.thread: threading.Thread | None = threading.Thread(target=self.run, daemon=True)
         try:
-            self.thread = threading.Thread(target=self.run, daemon=True)
             self.thread.start()
         except RuntimeError:
             self.thread = None
@@ -32,7 +31,7 @@ class Behind:
     def run(self):
         while True:
             self.filled.acquire()
-            piece = self.queue.popleft()
+            piece = self.queue.pop(0)
             if piece is None:
                 return
             if self.error is None:

@@ -16,7 +16,7 @@ from worker.gaps import GAPS, Gaps, gap
 
 __all__ = ("GAPS", "Gaps", "Records", "gap", "document", "chunks", "join", "link_compactions", "read_attempts")
 
-SPILL = 2000  # records kept in memory; more go to an unlinked file in the session directory
+SPILL = 500  # records kept in memory; more go to an unlinked file in the session directory
 ATTEMPTS = "model_attempts.jsonl"
 INVOCATION_STATUS = {"completed": "completed", "failed": "failed", "incomplete": "incomplete"}
 SANDBOX_OUTCOMES = {"wall_timeout": "timeout", "out_of_memory": "oom", "cancelled": "cancelled", "worker_error": "sandbox_error"}
@@ -141,6 +141,7 @@ def link_compactions(compactions, calls, gaps):
         return
     for record, run in zip(compactions, runs):
         record["model_calls"] = [reference(calls[index]) for index in run]
+        record["trigger"] = record.get("trigger") or calls[run[0]].get("compaction_trigger")
         before, after = [at for at in others if at < run[0]], [at for at in others if at > run[-1]]
         record["before_model_call"] = reference(calls[before[-1]]) if before else None
         record["after_model_call"] = reference(calls[after[0]]) if after else None

@@ -47,9 +47,13 @@ STATUSES = {"completed": "completed", "failed": "failed", "declined": "cancelled
 
 class Place:
     """Where the record that is being read stands: file offset and length in bytes, its stamp as written, in this run or before
-    it, and (start, length) of its payload where those bytes are strict JSON as they are.  One object for all records of a file."""
+    it, and (start, length) of its payload where those bytes are strict JSON as they are.  One object serves a whole file."""
 
     __slots__ = ("offset", "length", "written", "current", "payload")
+
+    def __init__(self):
+        self.offset = self.length = 0
+        self.written, self.current, self.payload = None, True, None
 
     @property
     def stamp(self):
@@ -58,7 +62,7 @@ class Place:
 
 
 def head(text, at=0):
-    """(type, where the payload begins, stamp as written) of the record at `at`, if it has the usual layout; else (None, 0, None)."""
+    """(type, where the payload begins, stamp as written) of the record at `at` in the usual layout; else (None, 0, None)."""
     mark = at + MARK
     usual = USUAL.get(text[mark : mark + KEY])
     if usual is None and text.startswith('","ordinal":', mark):

@@ -97,7 +97,7 @@ class Thread:
 
     def usual(self, offset, size, text, at):
         """The record at text[at], parsed where it stands; returns where the next one begins, or None where it has another layout
-        or is no good.  Line ends may stand between the tokens of a payload: no writer puts them there, and strict JSON allows it."""
+        or is no good.  Line ends between the tokens of a payload are taken: no writer puts them there, strict JSON has them."""
         kind, start, stamp = head(text, at)
         if not start:
             return None

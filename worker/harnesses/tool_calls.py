@@ -7,7 +7,7 @@ result).  Of several calls with one id neither gets an output that could be the 
 
 from __future__ import annotations
 
-WINDOW = 4096
+WINDOW = 512
 MOST_EARLY = 1024
 PRIVATE = ("_answered", "_structured", "_timed", "_ambiguous")  # marks on a record while it is in the window
 

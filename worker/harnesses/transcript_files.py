@@ -198,7 +198,8 @@ class Copy:
             self.target.close()
             os.close(self.source)
         if self.target.lost_bytes:
-            self.gaps.add("transcript_copy_incomplete", "%d bytes lost" % self.target.lost_bytes, file="native/" + self.name, key="lost")
+            detail = "%d bytes lost" % self.target.lost_bytes
+            self.gaps.add("transcript_copy_incomplete", detail, file="native/" + self.name, key="lost")
 
 
 def copy(root_fd, path, native_fd, name, redactor, gaps, budget):
@@ -211,9 +212,10 @@ def copy(root_fd, path, native_fd, name, redactor, gaps, budget):
 
 
 def texts(data, name, gaps):
-    """(offset, size in bytes, text, does it end with a newline, is it UTF-8) of a transcript that comes in pieces: many lines of ASCII at once, so
-    that an index in the text is an offset in the file, or a single line.  Memory is that of a piece, or of a line; a line over the
-    bound is a gap."""
+    """(offset, size in bytes, text, does it end with a newline, is it UTF-8) of a transcript that comes in pieces.
+
+    A text is many lines of ASCII, so that an index in it is an offset in the file, or a single line.  Memory is that of a piece,
+    or of a line; a line over the bound is a gap."""
     for offset, block, ended in whole_lines(data, name, gaps):
         if block.isascii():
             yield offset, len(block), block.decode("ascii"), ended, True
@@ -236,12 +238,12 @@ def whole_lines(data, name, gaps):
             piece, end = piece[rest:], end - rest
         if end:
             block = b"".join(parts) + piece[: end - 1]
-            for block in [block] if len(block) < LONGEST_LINE else block.split(b"\n"):
-                if len(block) < LONGEST_LINE:
-                    yield offset, block, True
+            for part in [block] if len(block) < LONGEST_LINE else block.split(b"\n"):
+                if len(part) < LONGEST_LINE:
+                    yield offset, part, True
                 else:
-                    gaps.add("transcript_line_too_long", "%d bytes" % (len(block) + 1), file=name, offset=offset)
-                offset += len(block) + 1
+                    gaps.add("transcript_line_too_long", "%d bytes" % (len(part) + 1), file=name, offset=offset)
+                offset += len(part) + 1
             parts, size, piece = [], 0, piece[end:]
         size += len(piece)
         parts = parts + [piece] if size < LONGEST_LINE else []
