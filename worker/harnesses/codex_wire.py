@@ -27,7 +27,9 @@ def metadata(attempt):
 
 def describe(attempt):
     found = metadata(attempt)
-    return {"turn_id": text_of(found.get("turn_id")), "request_kind": text_of(found.get("request_kind"))}
+    told = {"turn_id": text_of(found.get("turn_id")), "request_kind": text_of(found.get("request_kind"))}
+    compaction = found.get("compaction")
+    return dict(told, compaction_trigger=text_of(compaction.get("trigger"))) if isinstance(compaction, dict) else told
 
 
 def version_on_wire(wire):
