@@ -27,6 +27,8 @@ def main(arguments):
     """Run the input document named by the arguments; returns the exit code of DESIGN 5."""
     if len(arguments) != 1:
         return cli.misuse("run", "takes one argument: the input document, or - for one line on stdin")
+    while os.open(os.devnull, os.O_RDWR) <= 2:
+        pass  # started without stdin, stdout or stderr: those places stay taken
     complaint_in, complaint_out = os.pipe()
     link = fork_worker()  # two processes from here on
     if not link.is_guard:

@@ -187,9 +187,7 @@ def _launch(command, parent, go, error, stdio, no_new_privs):
         if os.read(go, 1) != b"g":
             os._exit(127)
         os.setsid()
-        for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec keeps what is ignored
-            signal.signal(signum, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        _reset_signals()
         for target, fd in enumerate(stdio):
             os.dup2(fd, target)
             os.set_inheritable(target, True)  # dup2 onto itself changes nothing
@@ -214,6 +212,15 @@ def _launch(command, parent, go, error, stdio, no_new_privs):
         os.write(error, b"%s 22" % stage)
     finally:
         os._exit(127)  # nothing may run on in this copy of the worker
+
+
+def _reset_signals():
+    for signum in range(1, signal.NSIG):  # exec keeps what is ignored: by Python (PIPE, XFSZ), or by who started us
+        try:
+            signal.signal(signum, signal.SIG_DFL)
+        except (OSError, ValueError):  # KILL, STOP and those of the thread library
+            pass
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _close_all_but(keep):
