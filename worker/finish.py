@@ -18,7 +18,7 @@ from worker.capture import Capture
 from worker.control import Control
 from worker.gaps import gap
 from worker.launch import MARKER
-from worker.resources import Resources, disk_is_full, raise_oom_score
+from worker.resources import Resources, disk_is_full
 from worker.sandbox_facts import facts
 from worker.seal import seal
 from worker.tree import clean_up
@@ -29,8 +29,6 @@ def finish(run):
     """The worker's second half. Returns the exit code of DESIGN 5."""
     live = reader_of(run.harness).Live()
     resources, capture = Resources(run.agent.counters), open_capture(run, live)
-    if not run.launch_error:
-        raise_oom_score(run.agent.pid)
     control = Control(run.session.sockets, run.agent.pid, run.job["grace"] + 2 * run.job["cleanup_timeout"])
     announce_start(run)
     if run.transport:

@@ -99,16 +99,3 @@ def disk_is_full(files, dirfd):
         return os.fstatvfs(dirfd).f_bavail == 0
     except OSError:
         return False
-
-
-def raise_oom_score(pid, score=500):
-    """The kernel should take the agent before its worker. Best effort, once exec has made the process dumpable."""
-    try:
-        if os.readlink("/proc/self") != str(os.getpid()):  # another pid namespace's /proc: `pid` is a stranger there
-            return
-        fd = os.open("/proc/%d/oom_score_adj" % pid, os.O_RDWR | os.O_CLOEXEC)
-        if int(os.read(fd, 16)) < score:
-            os.pwrite(fd, b"%d" % score, 0)
-        os.close(fd)
-    except (OSError, ValueError):
-        pass

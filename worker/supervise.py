@@ -15,6 +15,7 @@ from worker import kernel
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 CAUGHT = (signal.SIGCHLD,) + STOP_SIGNALS
+OOM_SCORE_ADJ = 500  # the kernel should take the agent before its worker
 # What a container shows of its own control group, v2 and v1: read before the agent can make a counter rise (resources.py).
 COUNTERS = ("/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/pids/pids.events",
             "/sys/fs/cgroup/memory/memory.oom_control")
@@ -127,6 +128,7 @@ class Agent:
         os.close(self._go)
         os.close(self._error)
         if not failure:
+            raise_oom_score(self.pid)
             return None
         self.status = exit_status(os.waitpid(self.pid, 0)[1])
         from worker import launch_errors
@@ -188,6 +190,7 @@ def _launch(command, parent, go, error, stdio, no_new_privs):
             os._exit(127)
         os.setsid()
         _reset_signals()
+        raise_oom_score("self")
         for target, fd in enumerate(stdio):
             os.dup2(fd, target)
             os.set_inheritable(target, True)  # dup2 onto itself changes nothing
@@ -231,3 +234,16 @@ def _close_all_but(keep):
     for fd in fds:
         if fd > 2 and fd != keep:
             os.closerange(fd, fd + 1)  # ignores that it is not open
+
+
+def raise_oom_score(pid):
+    """Best effort. The file is root's until exec has made the process dumpable: root does it before, others after."""
+    try:
+        if os.readlink("/proc/self") != str(os.getpid()):  # another pid namespace's /proc: `pid` is a stranger there
+            return
+        fd = os.open("/proc/%s/oom_score_adj" % pid, os.O_RDWR | os.O_CLOEXEC)
+        if int(os.read(fd, 16)) < OOM_SCORE_ADJ:
+            os.pwrite(fd, b"%d" % OOM_SCORE_ADJ, 0)
+        os.close(fd)
+    except (OSError, ValueError):
+        pass
