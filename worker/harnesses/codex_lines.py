@@ -77,11 +77,12 @@ def head(text, at=0):
     return (found.group(2), found.end(), found.group(1)) if found else (None, 0, None)
 
 
-def in_bytes(place, size, text, start, end):
+def in_bytes(place, size, text, start):
     """Put right what is counted in characters, for a record that is the whole of a text with others than ASCII."""
+    head = text[:start]
+    before = start if head.isascii() else len(head.encode("utf-8"))
     place.length = size
-    if place.payload:
-        place.payload = place.offset + len(text[:start].encode("utf-8")), len(text[start:end].encode("utf-8"))
+    place.payload = place.payload and (place.offset + before, size - before - len("}"))
 
 
 def split(text):

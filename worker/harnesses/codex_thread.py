@@ -116,7 +116,7 @@ class Thread:
         if self.escapes and SURROGATE.search(text, start, end):
             place.payload = None
         if size != len(text):
-            in_bytes(place, size, text, start, end)
+            in_bytes(place, size, text, start)
         self.record(kind, payload, place)
         return end + 2
 
