@@ -77,12 +77,9 @@ def head(text, at=0):
     return (found.group(2), found.end(), found.group(1)) if found else (None, 0, None)
 
 
-def in_bytes(place, size, text, start):
-    """Put right what is counted in characters, for a record that is the whole of a text with others than ASCII."""
-    head = text[:start]
-    before = start if head.isascii() else len(head.encode("utf-8"))
-    place.length = size
-    place.payload = place.payload and (place.offset + before, size - before - len("}"))
+def unfold(text):
+    """The real text of a part of a text whose characters are bytes (transcript_files.texts)."""
+    return text if text.isascii() else text.encode("latin-1").decode("utf-8")
 
 
 def split(text):

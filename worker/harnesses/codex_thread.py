@@ -21,12 +21,12 @@ from worker.harnesses.codex_lines import (
     display_text,
     executor_result,
     head,
-    in_bytes,
     milliseconds,
     output_text,
     result_of,
     split,
     text_of,
+    unfold,
     unix_time,
 )
 from worker.harnesses.tool_calls import ToolCalls
@@ -89,13 +89,13 @@ class Thread:
 
     def read(self, texts):
         """A whole file, as transcript_files.texts gives it."""
-        for offset, size, text, ended, utf8 in texts:
+        for offset, text, ended, broken in texts:
             at, end, self.escapes = 0, len(text), SURROGATE.search(text)
             while at < end:
-                following = self.usual(offset, size, text, at) if utf8 else None
-                at = self.unusual(offset, size, text, at, ended, utf8) if following is None else following
+                following = self.usual(offset, text, at) if broken is None else None
+                at = self.unusual(offset, text, at, ended, broken) if following is None else following
 
-    def usual(self, offset, size, text, at):
+    def usual(self, offset, text, at):
         """The record at text[at], parsed where it stands; returns where the next one begins, or None where it has another layout
         or is no good.  Line ends between the tokens of a payload are taken: no writer puts them there, strict JSON has them."""
         kind, start, stamp = head(text, at)
@@ -103,7 +103,7 @@ class Thread:
             return None
         quiet = QUIET.get(text[start : start + QUIET_HEAD]) if kind == "event_msg" else SETTINGS.get(kind)
         if quiet:
-            return self.quiet(offset, size, text, at, start, quiet)
+            return self.quiet(offset, text, at, start, quiet)
         try:
             payload, end = RAW_DECODE(text, start)
         except (ValueError, RecursionError):
@@ -115,36 +115,36 @@ class Thread:
         place.payload = offset + start, end - start
         if self.escapes and SURROGATE.search(text, start, end):
             place.payload = None
-        if size != len(text):
-            in_bytes(place, size, text, start)
+        if not text.isascii() and (kind != "response_item" or payload.get("type") not in NO_TOOL):
+            payload = DECODER.decode(unfold(text[start:end]))
         self.record(kind, payload, place)
         return end + 2
 
-    def quiet(self, offset, size, text, at, start, message):
+    def quiet(self, offset, text, at, start, message):
         """A record of which only the place is needed, and that only of messages."""
         end = text.find("\n", start)
         end = len(text) if end < 0 else end
         if not text.startswith("}}", end - 2):
             return None
         if message == "message":
-            self.at.offset, self.at.length = offset + at, end - at if size == len(text) else size
+            self.at.offset, self.at.length = offset + at, end - at
             self.history.add_event(self.at)
         return end + 1
 
-    def unusual(self, offset, size, text, at, ended, utf8):
+    def unusual(self, offset, text, at, ended, broken):
         """A line in any layout, or one that is no record; returns where the next one begins."""
         end = text.find("\n", at)
         end = len(text) if end < 0 else end
         line, place = text[at:end].strip(BLANK), self.at
-        place.offset, place.length, place.payload = offset + at, end - at if size == len(text) else size, None
+        place.offset, place.length, place.payload = offset + at, broken or end - at, None
         try:
-            place.written, kind, payload = split(line) if line else (None, None, None)
+            place.written, kind, payload = split(unfold(line) if broken is None else line) if line else (None, None, None)
         except (ValueError, RecursionError) as error:
             code = "agent_artifact_record_unparseable" if ended else "transcript_truncated"
             self.gap(code, "%s: %s" % (type(error).__name__, str(error)[:200]), place.offset)
             return end + 1
         if line:
-            if not utf8:
+            if broken is not None:
                 self.gap("transcript_not_utf8", None, place.offset)
             place.current = place.offset >= self.since
             self.record(kind, payload, place)

@@ -212,18 +212,23 @@ def copy(root_fd, path, native_fd, name, redactor, gaps, budget):
 
 
 def texts(data, name, gaps):
-    """(offset, size in bytes, text, does it end with a newline, is it UTF-8) of a transcript that comes in pieces.
+    """(offset, text, does it end with a newline, None) of a transcript that comes in pieces: many lines of valid UTF-8 at once.
 
-    A text is many lines of ASCII, so that an index in it is an offset in the file, or a single line.  Memory is that of a piece,
-    or of a line; a line over the bound is a gap."""
+    A character of the text is a byte of the file (`unfold` makes the real text of a part), so an index is an offset, and nothing
+    is converted that is not looked at.  A line that is no UTF-8 comes alone, as real text, and its size in place of the None.
+    Memory is that of a piece, or of a line; a line over the bound is a gap."""
     for offset, block, ended in whole_lines(data, name, gaps):
-        if block.isascii():
-            yield offset, len(block), block.decode("ascii"), ended, True
+        if is_utf8(block):
+            yield offset, block.decode("latin-1"), ended, None
             continue
         for line in block.split(b"\n"):
-            text = line.decode("utf-8", "replace")
-            yield offset, len(line), text, ended, "\ufffd" not in text or not not_utf8(line)
+            good = is_utf8(line)
+            yield offset, line.decode("latin-1" if good else "utf-8", "replace"), ended, None if good else len(line)
             offset += len(line) + 1
+
+
+def is_utf8(data):
+    return data.isascii() or not not_utf8(data)
 
 
 def whole_lines(data, name, gaps):
