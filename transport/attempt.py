@@ -70,7 +70,8 @@ class Attempt:
         self.link = link = engine.upstream.take(watch, fresh)
         record["reused_connection"] = link.reused
         self._state("sent")
-        record["sent_at"], self.sent_at = engine.now(), monotonic()
+        self.sent_at = now = monotonic()
+        record["sent_at"] = now + engine.epoch
         bodiless, head = request.asking.onward
         link.send(b"%s%d\r\n\r\n" % (head, size) if size else bodiless, request.spool, watch)
         engine.face.last_activity = monotonic()
@@ -87,7 +88,7 @@ class Attempt:
         self.head = head = self.link.read_head(self.client.watch, self._timeouts)
         status, location = head.first[1], head.text(b"location")
         engine.face.last_activity = now = monotonic()
-        record["first_byte_at"], record["status"] = engine.now(), status
+        record["first_byte_at"], record["status"] = now + engine.epoch, status
         record["response_headers"] = headers = kept_headers(head)
         record["retry_after"] = headers.get("retry-after")
         self._state("streaming")
@@ -102,10 +103,10 @@ class Attempt:
             self.response_file = engine.bodies.open(record["seq"], "response")
 
     def _read_body(self):
-        body, link, watch = self.body, self.link, self.client.watch
+        engine, body, link, watch = self.engine, self.body, self.link, self.client.watch
         eager = False
         while not body.done:
-            until, on_timeout = self._timeouts("idle")
+            until, on_timeout = self._timeouts("idle") if engine.timed or not self.released else (None, None)
             try:
                 data = link.read(watch, until, on_timeout, eager)
             except HoldOver:
@@ -115,7 +116,7 @@ class Attempt:
                 if body.eof():
                     return
                 raise UpstreamFailed("body", "truncated", self._how_truncated(), "stream_interrupted")
-            eager = len(data) == READ and not self.engine.reception.stopping
+            eager = len(data) == READ and not engine.reception.stopping
             self._take(body.feed(data), body.wire)
 
     def _take(self, piece, wire):

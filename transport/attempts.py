@@ -1,19 +1,12 @@
 """The attempt record: one line of model_attempts.jsonl for every exchange, whatever became of it (DESIGN 8).
 
 - `blank_record` fixes the fields and their order; what is unknown stays null (usage is never 0 for unknown).
-- `Book` gives out `seq` (rising, at the attempt's start, so that bodies/SEQ.* have their names) and writes each record
-  once, redacted, as one line. `Summary` folds records into the figures that the worker reads; the same fold runs over
-  the lines on disk after a crash (`fold_attempts`).
-- What a client can know, the book knows: a record is `settled` before the end of its answer is sent on, so that a next
-  request meets its tokens in the limits and an agent that exits leaves true figures. It is written, and folded for good,
-  when the exchange is over; until then `figures` and `spent` count it as it stands.
+- `Summary` folds records into the figures that the worker reads (book.py, while the run goes on); the same fold runs over the
+  lines on disk after a crash (`fold_attempts`).
 - Text in a record is JSON with ASCII only: bytes of headers are read as Latin-1 (RFC 9110 5.5), nothing can fail to encode.
+Pure.
 """
 from __future__ import annotations
-
-import itertools
-import json
-import threading
 
 USAGE = ("input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens", "reasoning_output_tokens",
          "total_tokens")
@@ -53,12 +46,9 @@ def kept_headers(head):
     """The telling headers of a response: {lower name: value, or list of values where there are several}."""
     kept = {}
     for lower, values in head.names.items():
-        name = _KEPT.get(lower)
-        if name is None:
-            name = _kept_as(lower)
+        name = _KEPT[lower] if lower in _KEPT else _kept_as(lower)
         if name:
-            texts = [value.decode("latin-1") for value in values]
-            kept[name] = texts if len(texts) > 1 else texts[0]
+            kept[name] = [value.decode("latin-1") for value in values] if len(values) > 1 else values[0].decode("latin-1")
     return kept
 
 
@@ -71,63 +61,6 @@ def _kept_as(lower):
     if len(_KEPT) < 512:
         _KEPT[lower] = name
     return name
-
-
-_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
-
-
-class Book:
-    """Thread-safe. `file` is an EvidenceFile, `redactor` cleans each line as a whole."""
-
-    def __init__(self, file, redactor):
-        self._file, self._redactor, self._lock = file, redactor, threading.Lock()
-        self._numbers, self._settled, self._summary = itertools.count(1), {}, Summary()
-        self._lines, self._writing = [], threading.Lock()
-
-    def next_seq(self):
-        return next(self._numbers)
-
-    def settle(self, record):
-        """What became of the attempt is known; the record may still learn how the client took it."""
-        self._settled[record["seq"]] = record
-
-    def write(self, record):
-        """Nobody waits for the disk behind somebody else: who writes also writes what the others have left meanwhile."""
-        line = self._redactor.clean(_encode(record).encode()) + b"\n"
-        with self._lock:
-            self._settled.pop(record["seq"], None)
-            self._summary.add(record)
-            self._lines.append(line)
-        while self._lines and self._writing.acquire(False):
-            try:
-                with self._lock:
-                    lines, self._lines = self._lines, []
-                self._file.write(b"".join(lines))
-            finally:
-                self._writing.release()
-
-    def redacted(self, record):
-        return record and json.loads(self._redactor.clean(_encode(record).encode()))
-
-    def spent(self, main):
-        """Token sums of main or auxiliary requests, for the limits."""
-        with self._lock:
-            spent = self._summary.spent[main]
-            for record in list(self._settled.values()):
-                if record["usage"] is not None and bool(record["main"]) is main:
-                    spent = _sum(spent, record["usage"])
-            return spent
-
-    def figures(self):
-        with self._lock:
-            summary = self._summary
-            if self._settled:
-                summary = summary.copy()
-                for record in list(self._settled.values()):
-                    summary.add(record)
-            figures = summary.as_dict()
-            figures["main"]["last"] = self.redacted(figures["main"]["last"])
-        return figures
 
 
 class Summary:
@@ -195,9 +128,9 @@ class Summary:
     def _add_usage(self, record):
         self.counts["usage_attempts"] += 1
         main, usage = bool(record["main"]), record["usage"]
-        self.spent[main] = _sum(self.spent[main], usage)
+        self.spent[main] = add_up(self.spent[main], usage)
         for thread in (record.get("identity") or {}).values():  # the first identity header names the thread
-            self._threads[thread] = _sum(self._threads.get(thread, NO_USAGE), usage)
+            self._threads[thread] = add_up(self._threads.get(thread, NO_USAGE), usage)
             break
 
     def as_dict(self):
@@ -207,7 +140,7 @@ class Summary:
         return dict(
             {name: counts[name] for name in names}, wait_s=round(self.wait_s, 3),
             main={"last": self.last, "open": None, "succeeded": counts["succeeded"], "failed": counts["failed"]},
-            limit=self.limit, usage=_sum(self.spent[True], self.spent[False]) if counts["usage_attempts"] else None,
+            limit=self.limit, usage=add_up(self.spent[True], self.spent[False]) if counts["usage_attempts"] else None,
             threads={key: dict(value) for key, value in self._threads.items()},
             models=list(self._models), user_agents=list(self._agents))
 
@@ -219,7 +152,7 @@ def left_after_the_end(record):
         (record["error"] or {}).get("phase") in ("client", "shutdown"))
 
 
-def _sum(total, usage):
+def add_up(total, usage):
     """Sums per name; a name that no attempt knows stays null."""
     total = total.copy()
     for name in USAGE:

@@ -99,7 +99,8 @@ class Delivery:
         """Exchange, judge, decide, settle. -> decision"""
         record = attempt.record
         attempt.exchange(fresh)
-        attempt.describe()
+        if record["fingerprint"] is None:
+            attempt.describe()
         if not fresh and attempt.is_stale():
             record["error"], record["failure"] = attempt.error.as_record(), None
             record["decision"], record["rule"] = "stale_connection", "replayed_once"
@@ -129,7 +130,6 @@ class Delivery:
     def ends(self, attempt):
         """The terminal event of a stream is about to go to the client."""
         record = attempt.record
-        attempt.describe()
         record["failure"] = failure = attempt.judge(False)
         record["decision"], record["rule"] = "forwarded", "success" if failure is None else "client_has_bytes"
         self.engine.settled(self.request, record, failure)

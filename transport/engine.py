@@ -10,7 +10,7 @@ import os
 import threading
 
 from transport.ambient import way_from
-from transport.attempts import Book
+from transport.book import Book
 from transport.errors import UpstreamFailed
 from transport.evidence import EvidenceFile
 from transport.exchange import serve
@@ -34,6 +34,7 @@ class Engine:
     def __init__(self, settings, face, reception):
         self.reception = reception
         self.face, self.now, self.random = face, settings["now"], _random
+        self.epoch = self.now() - monotonic()  # unix seconds = monotonic + epoch: `now` never runs apart from the other clock
         self.settings, self.stop_fd, self.dirfd = settings, face.stop_fd, settings["dirfd"]
         self.retry = dict(DEFAULT_RETRY, **{k: v for k, v in (settings.get("retry") or {}).items() if v is not None})
         self.limits = settings.get("limits") or {}
@@ -115,7 +116,7 @@ class Engine:
 
     def settled(self, request, record, failure):
         """Everything that is known of an answer, before its end can be seen: figures, limits, latch, what is open."""
-        record["ended_at"] = max(self.now(), record["started_at"])
+        record["ended_at"] = monotonic() + self.epoch
         self.book.settle(record)
         if failure is None and self.latch.entries:
             with self.lock:
@@ -138,7 +139,8 @@ class Engine:
         if request is None:
             request = Request(self.next_request(), Unread(self.settings.get("invocation_id")), 0.0)
         record = self.new_record(request, 0)
-        record.update(decision="refused", rule=rule, status=status, fingerprint=request.fingerprint, request_sha256=request.sha256,
+        record.update(decision="refused", rule=rule, status=status, fingerprint=request.fingerprint,
+                      request_sha256=request.sha256,
                       error={"phase": "client", "kind": rule, "message": message[:500]})
         self.closed(record, opened=False)
 
@@ -147,14 +149,14 @@ class Engine:
         record = request.asking.blank.copy()
         record["seq"], record["request"], record["attempt"] = self.book.next_seq(), request.id, attempt
         record["main"], record["model"], record["request_bytes"] = request.main, request.model, request.size
-        record["started_at"] = self.now()
+        record["started_at"] = monotonic() + self.epoch
         return record
 
     def closed(self, record, opened=True):
         """Write a record, once: the handler and a stop may both come here."""
         if opened and self.live.pop(record["seq"], None) is None:
             return
-        record["ended_at"] = max(self.now(), record["started_at"])
+        record["ended_at"] = monotonic() + self.epoch
         self.book.write(record)
 
     # -- time ----------------------------------------------------------------------------------------------------

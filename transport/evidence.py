@@ -63,8 +63,7 @@ class EvidenceFile:
         return {"size": self.size, "sha256": self.sha256}
 
     def _append(self, data):
-        room = len(data) if self._cap is None else max(0, self._cap - self.size)
-        kept = data if room >= len(data) else data[:room]
+        kept = data if self._cap is None else data[:max(0, self._cap - self.size)]
         if kept and (self._fd < 0 or not self._write_all(kept)):
             kept = b""
         self.lost_bytes += len(data) - len(kept)

@@ -54,8 +54,7 @@ def loads(data: bytes) -> object:
     """The value, or None where the bytes are no JSON that can be read (an outer null reads the same)."""
     if too_deep(data):
         return None
-    text = data[3:] if data[:3] == b"\xef\xbb\xbf" else data
-    text = text.decode("utf-8", "replace").strip()
+    text = (data[3:] if data[:3] == b"\xef\xbb\xbf" else data).decode("utf-8", "replace").strip()
     try:
         value, end = _DECODER.raw_decode(text)
     except (ValueError, RecursionError):

@@ -23,13 +23,12 @@ class Spool:
         self.size, self._pieces, self._fd, self._dirfd, self._hash = 0, [], -1, dirfd, None
 
     def write(self, data):
-        if self._fd < 0 and self.size + len(data) > IN_MEMORY:
-            self._to_disk()
-        if self._fd < 0:
-            self._pieces.append(data)
-        else:
-            self._append(data)
         self.size += len(data)
+        if self._fd < 0:
+            if self.size <= IN_MEMORY:
+                return self._pieces.append(data)
+            self._to_disk()
+        self._append(data)
 
     def pieces(self, start=0):
         """The content from `start`, in order. May be called again."""
