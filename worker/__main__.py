@@ -92,11 +92,14 @@ def load(archive, files=None):
 
 
 if __name__ == "__main__":
-    check_python()
-    sys.dont_write_bytecode = True
-    if "TEXT_FORM" in globals():
-        load(__file__, TEXT_FORM)        # noqa: F821 - set by worker/text_form.py
-    elif hasattr(__loader__, "archive"):
-        load(__loader__.archive)
-    from worker.cli import main
-    sys.exit(main(sys.argv[1:]))
+    try:
+        check_python()
+        sys.dont_write_bytecode = True
+        if "TEXT_FORM" in globals():
+            load(__file__, TEXT_FORM)        # noqa: F821 - set by worker/text_form.py
+        elif hasattr(__loader__, "archive"):
+            load(__loader__.archive)
+        from worker.cli import main
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        give_up(130, "interrupted")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 
 from worker.version import FILES
 
@@ -88,6 +89,9 @@ def load(source, text):
 
         raise BadInput(sentence(*broken))
     job = filled(INPUT, document)
+    for at, secret in enumerate(job["redact"]):
+        if not any(c.isalpha() for c in secret):
+            raise BadInput("redact[%d]: must contain a letter (a number would be blanked out of numbers)" % at)
     job["retry"], job["limits"] = (filled(INPUT["properties"][name], job[name] or {}) for name in ("retry", "limits"))
     job["directory"] = job["directory"] or os.path.dirname(os.path.abspath(source))
     job["invocation_id"] = job["invocation_id"] or "run-" + os.urandom(8).hex()
@@ -181,7 +185,9 @@ def _model(job):
 def read_file(path, field):
     """The whole of a file that the input document names. Raises BadInput with the field's name."""
     try:
-        with open(path, "rb") as file:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ValueError("it is no regular file")  # a FIFO might never be written to
             return file.read()
     except (OSError, ValueError) as error:
         raise BadInput("%s: %s cannot be read (%s)" % (field, path, getattr(error, "strerror", None) or error)) from None

@@ -13,9 +13,12 @@ import json
 import os
 
 from transport.sandbox_transport import EvidenceFile, Redactor, atomic_write
+from worker.outcome import FAULTS
+from worker.policy import TABLE as POLICY
 from worker.session import RESERVE
 
 BATCH = 256 << 10
+VOCABULARY = frozenset(POLICY) | frozenset(FAULTS.values()) | {"completed", "failed", "incomplete", "not_run", "grade", "mask", "retry"}
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -28,12 +31,12 @@ def open_live(session, name):
 
 def write_json(session, name, document):
     """Write a whole document under its final name; returns its SHA-256.  Raises OSError where even the reserve is not enough."""
-    return write_bytes(session, name, strict_json(document) + b"\n")
+    return write_bytes(session, name, strict_json(_blanked(document, Redactor(session.secrets))) + b"\n", blank=False)
 
 
-def write_bytes(session, name, data):
+def write_bytes(session, name, data, blank=True):
     """Like write_json, for a text that is no document of ours."""
-    data = Redactor(session.secrets).clean(data)
+    data = Redactor(session.secrets).clean(data) if blank else data
     try:
         atomic_write(session.fd, name, data)
     except OSError as error:
@@ -66,14 +69,39 @@ def write_pieces(session, name, pieces):
 
 def blanked(session, document):
     """The document as a reader of the written file will see it."""
-    found = json.loads(Redactor(session.secrets).clean(strict_json(document)))
-    return found
+    return json.loads(strict_json(_blanked(document, Redactor(session.secrets))))
+
+
+def _blanked(value, redactor):
+    """Secrets overwritten in text, never in names, numbers or the words of our own vocabulary: a document stays one."""
+    if isinstance(value, str):
+        return value if value in VOCABULARY else redactor.clean(value.encode("utf-8", "replace")).decode("utf-8", "replace")
+    if isinstance(value, dict):
+        return {name: _blanked(item, redactor) for name, item in value.items()}
+    return [_blanked(item, redactor) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def fresh_directory(session, name):
     """A new directory `name`; what has that name already (the agent's, or a dead worker's) is moved aside, whatever it is."""
     move_aside(session.fd, name)
     return session.make_directory(name)
+
+
+def ensure_directory(session):
+    """Where the agent removed or replaced the session directory, make it anew; says so as a list for the gap."""
+    here = os.fstat(session.fd)
+    try:
+        found = os.stat(session.real, follow_symlinks=False)
+    except OSError:
+        found = None
+    if found and (found.st_dev, found.st_ino) == (here.st_dev, here.st_ino):
+        return []
+    if found:
+        os.rename(session.real, "%s.replaced-%s" % (session.real, os.urandom(6).hex()))
+    os.makedirs(session.real, 0o700)
+    os.close(session.fd)
+    session.fd = os.open(session.real, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    return ["the session directory"]
 
 
 def move_aside(dirfd, name):

@@ -44,7 +44,7 @@ def finish(run):
     wire = close_transport(run)
     control.close()
     return conclude(run, facts_of(run, ending, receipt, wire, live, capture, resources),
-                    done=lambda: os.write(run.complaint_out, names.DONE))
+                    done=run.done)
 
 
 def reader_of(harness):
@@ -105,8 +105,9 @@ def conclude(run, facts, collect=None, done=None):
     collect: instead of the harness's own reader; done: called as soon as the result is written.
     """
     session, job = run.session, run.job
+    gone = documents.ensure_directory(session)
     documents.free_reserve(session)
-    tampered = manifest.check_live(session)
+    tampered = gone + manifest.check_live(session)
     manifest.blank_prompt(session)
     documents.write_json(session, names.CLEANUP, result.receipt(run, facts))
     evidence = (collect or collect_evidence)(run, facts)

@@ -17,12 +17,12 @@ def guard_run(link, complaint, source):
         job, harness = intake.read_job(source, link.wakeup)
         token = os.urandom(16).hex()
         session = intake.take_directory(job, token)
-        link.send(intake.for_worker(job, session, token))
-        launch.wipe_key(job, remove=True)
-        run = Run(job, harness, session, token, link)
+        intake.remove_key(job, session)
+        run = Run(job, harness, session, token, link, intake.marker_of(job))
+        link.send(intake.for_worker(job, session, token, run.marker))
         answer = {"exposed": exposed_places(run), "files": prompt_entry(job)}
         if link.receive():  # "ready": it listens
-            intake.claim(session)
+            intake.claim(session, run.marker)
             link.send(json.dumps(answer).encode())
     except (BadInput, intake.NotUsable, intake.Interrupted) as error:
         link.close()  # the worker ends by that
@@ -37,7 +37,10 @@ def guard_run(link, complaint, source):
 
 def exposed_places(run):
     key = launch.real_key(run.job)
-    return "; ".join(exposure.places(key.encode(), run.session.fd)) if key and len(key) >= launch.SHORTEST else ""
+    found = exposure.places(key.encode(), run.session.fd) if key and len(key) >= launch.SHORTEST else []
+    if run.job["model"] and run.job["model"]["keep_key_file"] and run.job["model"]["api_key_file"] and not run.job["user"]:
+        found.append("its file, which was to be kept")
+    return "; ".join(found)
 
 
 def prompt_entry(job):
@@ -72,4 +75,8 @@ def after_worker_death(run, words, info):
         return conclude(run, salvage.facts_from_disk(run, info))
     except Exception as error:  # what killed the worker may kill this too: then without the transcript
         cli.say("the evidence could not be read (%s: %s)" % (type(error).__name__, error))
+    try:
         return conclude(run, salvage.facts_from_disk(run, info), salvage.no_evidence)
+    except Exception as error:  # no disk, no directory: the exit code says it
+        cli.say("no outcome could be written (%s: %s)" % (type(error).__name__, error))
+        return cli.FAILED

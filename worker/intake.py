@@ -41,11 +41,18 @@ def read_job(source, wakeup):
         if job["model"]["api"] not in harness.APIS:
             raise BadInput("model.api: %s speaks only %s" % (harness.NAME, ", ".join(harness.APIS)))
     getattr(harness, "check", lambda job: None)(job)  # what its CLI cannot take, such as a prompt over the limit of one argument
-    job["harness"], job["cwd"] = harness.NAME, os.path.abspath(job["cwd"] or os.getcwd())
+    job["harness"], job["cwd"] = harness.NAME, absolute(job["cwd"])
     job["retry"]["hold"] = job["retry"]["hold"] or harness.HOLD
     job["grace"] = job["grace"] or harness.GRACE
     job["source"] = None if source == "-" else os.path.abspath(source)
     return job, harness
+
+
+def absolute(cwd):
+    try:
+        return os.path.abspath(cwd or os.getcwd())
+    except OSError as error:
+        raise BadInput("cwd: the worker's own does not exist any more (%s)" % error.strerror) from None
 
 
 def read_line(wakeup):
@@ -73,6 +80,9 @@ def take_directory(job, token):
         before = os.listdir(path)
         refuse_used(path, before)
         session = Session(path, job, launch.secrets_of(job, token), Clock(), before)
+    except OSError as error:
+        raise NotUsable("%s: %s" % (path, os.strerror(error.errno or errno.EIO))) from None
+    try:
         os.close(os.open(names.LOCK, names.NEW, 0o600, dir_fd=session.fd))  # of two runs at once, one fails here
         session.share_lock()
         write_new(session, names.RESERVE, bytes(RESERVED_BYTES))
@@ -82,6 +92,8 @@ def take_directory(job, token):
             os.fchmod(session.fd, 0o711)  # the agent must reach state/ through it, but not list it
         return session
     except OSError as error:
+        if error.errno != errno.EEXIST:  # then it is another run's
+            give_back(session)
         raise NotUsable("%s: %s" % (path, os.strerror(error.errno or errno.EIO))) from None
 
 
@@ -100,16 +112,40 @@ def write_new(session, name, data):
     os.close(fd)
 
 
-def claim(session):
+def give_back(session):
+    """Remove what `take_directory` made: nothing was started here, and a corrected run may use the directory."""
+    for name in (names.RESERVE, names.PROMPT, names.LOCK):
+        try:
+            os.unlink(name, dir_fd=session.fd)
+        except OSError:
+            pass
+
+
+def remove_key(job, session):
+    """Wipe the key where it came from. Raises BadInput, and gives the directory back, where the file cannot be removed."""
+    try:
+        launch.wipe_key(job, remove=True)
+    except OSError as error:
+        give_back(session)
+        reason = "%s cannot be removed (%s); set keep_key_file" % (job["model"]["api_key_file"], error.strerror)
+        raise BadInput("model.api_key_file: " + reason) from None
+
+
+def marker_of(job):
+    """What every descendant carries. Unguessable: `recover` kills who has it, and reads it from files that an agent can write."""
+    return "%s/%s" % (job["invocation_id"], os.urandom(8).hex())
+
+
+def claim(session, marker):
     """Raises NotUsable where a `stop` was faster."""
     try:
-        os.symlink("run " + session.identity["nonce"], names.CLAIM, dir_fd=session.fd)
+        os.symlink("run " + marker, names.CLAIM, dir_fd=session.fd)
     except FileExistsError:
         raise NotUsable("%s: was stopped before it started" % session.path) from None
 
 
-def for_worker(job, session, token):
+def for_worker(job, session, token, marker):
     """The job as one line of JSON for the worker; the prompt stays in its file."""
     told = {"job": dict(job, prompt=None if job["prompt"] is None else True), "token": token, "path": session.path,
-            "before": sorted(session.before), "clock": [session.clock.wall0, session.clock.mono0]}
+            "before": sorted(session.before), "clock": [session.clock.wall0, session.clock.mono0], "marker": marker}
     return json.dumps(told).encode()

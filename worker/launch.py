@@ -31,7 +31,8 @@ def wipe_key(job, remove=False):
     /proc/PID/environ for the whole life of a process whatever happens to os.environ. getenv(3) points into it."""
     model = job["model"] or {}
     if remove and model.get("api_key_file") and not model["keep_key_file"]:
-        os.unlink(model["api_key_file"])
+        for path in {os.path.realpath(model["api_key_file"]), os.path.abspath(model["api_key_file"])}:
+            os.unlink(path)  # a link, and what it links to
     if model.get("api_key_env"):
         try:
             import ctypes

@@ -13,10 +13,10 @@ import os
 import select
 
 from transport.sandbox_transport import Transport
-from worker import cli, documents, kernel, launch
+from worker import cli, documents, kernel
 from worker.contract import BadInput, load
 from worker.host.arguments import Misuse, parse
-from worker.intake import NotUsable, claim, take_directory
+from worker.intake import NotUsable, claim, marker_of, remove_key, take_directory
 from worker.supervise import Wakeup
 
 INFO, SUMMARY = "info.json", "summary.json"
@@ -35,13 +35,13 @@ def main(words):
         job = load("-", json.dumps(document(given)).encode())
         token = os.urandom(16).hex()
         session = take_directory(job, token)
+        remove_key(job, session)
     except Misuse as error:
         return cli.misuse("proxy", str(error))
     except (BadInput, NotUsable) as error:
         cli.say(str(error))
         return cli.BAD_INPUT if isinstance(error, BadInput) else cli.NO_DIRECTORY
-    claim(session)
-    launch.wipe_key(job, remove=True)
+    claim(session, marker_of(job))
     kernel.set_not_dumpable()
     return serve(job, session, token)
 

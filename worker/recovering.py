@@ -13,6 +13,7 @@ import os
 
 from worker import cli, contract, harnesses, processes, salvage
 from worker import session as names
+from worker.control import claimed_by
 from worker.finish import conclude
 from worker.host.arguments import Misuse, parse
 from worker.host.outcome_directory import NotReadable, read_document
@@ -28,7 +29,7 @@ class Remains:
 
     def __init__(self, directory):
         self.path, self.clock = os.path.abspath(directory), names.Clock()
-        self.fd = os.open(self.path, names.DIRECTORY)
+        self.fd, self.real = os.open(self.path, names.DIRECTORY), os.path.realpath(directory)
         self.secrets, self.files, self.open_files, self.before = [], {}, [], {"input.json"}
 
     make_directory = names.Session.make_directory
@@ -101,8 +102,8 @@ def main(words):
 def recover(session, directory):
     try:
         launched = read_document(directory, names.LAUNCH)
-    except NotReadable:
-        launched = {}
+    except NotReadable:  # killed before it was written: the claim has the marker, too
+        launched = {"marker": str(claimed_by(session.fd)).partition(" ")[2]}
     run = Run(session, launched)
     receipt = {"cleanup_confirmed": False, "proof": None, "killed": strays(launched), "error": KILLED}
     receipt["killed_count"] = len(receipt["killed"])
@@ -117,8 +118,9 @@ def recover(session, directory):
 def strays(launched):
     """Descendants that outlived everybody, killed now; described as in a receipt."""
     marker, started = launched.get("marker"), launched.get("started_at")
-    if not isinstance(marker, str) or "/" not in marker or not isinstance(started, (int, float)):
+    if not isinstance(marker, str) or "/" not in marker:
         return []
+    started = started if isinstance(started, (int, float)) and not isinstance(started, bool) else 0
     import time
 
     ticks = (processes.uptime() - (time.time() - started) - SLACK) * processes.TICKS

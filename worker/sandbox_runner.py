@@ -16,7 +16,7 @@ import os
 from transport.sandbox_transport import Transport
 from worker import cli, fence, harnesses, launch
 from worker.run import Run
-from worker.session import EVENTS, STATE, STDERR, Clock, Session
+from worker.session import DONE, EVENTS, STATE, STDERR, Clock, Session
 from worker.supervise import fork_worker, spawn
 
 # Standard library that is needed after the launch, loaded before it where the agent could rewrite it; some only for some runs.
@@ -30,7 +30,11 @@ def main(arguments):
     while os.open(os.devnull, os.O_RDWR) <= 2:
         pass  # started without stdin, stdout or stderr: those places stay taken
     complaint_in, complaint_out = os.pipe()
-    link = fork_worker()  # two processes from here on
+    try:
+        link = fork_worker()  # two processes from here on
+    except OSError as error:
+        cli.say("no process is left for the worker (%s)" % error.strerror)
+        return cli.FAILED
     if not link.is_guard:
         os.close(complaint_in)
         os._exit(in_worker(link, complaint_out))
@@ -47,7 +51,7 @@ def in_worker(link, complaint):
         if not told:
             return cli.FAILED  # the input was refused
         run = run_of(json.loads(told), link)
-        run.complaint_out = complaint
+        run.done = lambda: last_words(complaint, DONE)
         if not start(run):
             return cli.FAILED  # a `stop` was faster
         from worker.finish import finish  # the agent runs now, or could not be started
@@ -58,8 +62,16 @@ def in_worker(link, complaint):
         while trace.tb_next is not None:
             trace = trace.tb_next
         where = "%s:%d" % (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
-        os.write(complaint, ("%s: %s (%s)" % (type(error).__name__, error, where)).encode("utf-8", "replace")[:4000])
+        last_words(complaint, ("%s: %s (%s)" % (type(error).__name__, error, where)).encode("utf-8", "replace")[:4000])
         return cli.FAILED
+
+
+def last_words(complaint, words):
+    """Tell the guard, if there is one left."""
+    try:
+        os.write(complaint, words)
+    except OSError:
+        pass
 
 
 def run_of(told, link):
@@ -72,7 +84,7 @@ def run_of(told, link):
     launch.wipe_key(job)
     if job["prompt"]:
         job["prompt"] = launch.read_prompt(session)
-    return Run(job, harnesses.find(job["harness"], None), session, told["token"], link)
+    return Run(job, harnesses.find(job["harness"], None), session, told["token"], link, told["marker"])
 
 
 def start(run):

@@ -37,7 +37,7 @@ class Session:
         self.path, self.secrets, self.clock, self.before = path, secrets, clock, set(before)
         self.files, self.open_files, self.live, self.sockets = {}, [], {}, []
         self.identity = {"nonce": job["nonce"], "invocation_id": job["invocation_id"]}
-        self.fd = os.open(path, DIRECTORY)
+        self.fd, self.real = os.open(path, DIRECTORY), os.path.realpath(path)
 
     def share_lock(self):
         """Guard and worker hold it, each its own: it can be had exclusively when both are gone."""

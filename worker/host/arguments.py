@@ -1,6 +1,9 @@
 """Command lines of the small commands: positional words and `--name VALUE` options, without argparse (8 ms)."""
 from __future__ import annotations
 
+# What reading a hostile or damaged outcome may raise: none of its fields need have the type that it should have.
+ODD = (TypeError, ValueError, AttributeError, LookupError, RecursionError, OverflowError)
+
 
 class Misuse(Exception):
     """The command line does not fit; becomes exit code 64 with the usage line."""

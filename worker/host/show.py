@@ -9,7 +9,7 @@ import os
 import sys
 
 from worker import cli
-from worker.host.arguments import Misuse, parse
+from worker.host.arguments import ODD, Misuse, parse
 from worker.host.outcome_directory import NotReadable, read_document, read_result
 from worker.session import CLEANUP, OBSERVATIONS
 
@@ -43,7 +43,11 @@ def main(words):
     except NotReadable as error:
         cli.say(str(error))
         return cli.NO_OUTCOME
-    lines = screen(result, _optional(directory, OBSERVATIONS), _optional(directory, CLEANUP))
+    try:
+        lines = screen(result, _optional(directory, OBSERVATIONS), _optional(directory, CLEANUP))
+    except ODD as error:
+        cli.say("result.json: is not in its shape (%s: %s)" % (type(error).__name__, plain(error)))
+        return cli.NO_OUTCOME
     os.write(1, ("\n".join(lines) + "\n").encode("utf-8", "replace"))
     return 0
 

@@ -12,7 +12,7 @@ import time
 
 from worker import cli
 from worker.documents import strict_json
-from worker.host.arguments import Misuse, parse
+from worker.host.arguments import ODD, Misuse, parse
 from worker.host.outcome_directory import NotReadable, open_regular, read_document
 from worker.host.show import plain
 from worker.session import ATTEMPTS, EVENTS, LAUNCH, RESULT
@@ -126,7 +126,11 @@ def main(words):
     progress = Progress(directory)
     redraw = sys.stdout.isatty() and "--json" not in given and "--follow" in given
     while True:
-        look = progress.look()
+        try:
+            look = progress.look()
+        except ODD as error:
+            cli.say("%s: its files are not in their shape (%s)" % (directory, type(error).__name__))
+            return cli.NO_OUTCOME
         text = strict_json(look).decode() if "--json" in given else line(look)
         os.write(1, (("\r\x1b[K%s" if redraw else "%s\n") % text).encode("utf-8", "replace"))
         if "--follow" not in given or look["state"] == "ended":

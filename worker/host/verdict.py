@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 
 from worker import cli
-from worker.host.arguments import Misuse, parse
+from worker.host.arguments import ODD, Misuse, parse
 from worker.host.outcome_directory import NotReadable, read_result
 from worker.host.show import plain
 from worker.policy import exit_code
@@ -18,6 +18,9 @@ def main(words):
         return cli.misuse("verdict", str(error))
     except NotReadable as error:
         cli.say(str(error))
+        return cli.NO_OUTCOME
+    except ODD as error:
+        cli.say("result.json: is not in its shape (%s)" % type(error).__name__)
         return cli.NO_OUTCOME
     outcome, disposition = result["outcome"], result["disposition"]
     line = "%s: %s (fault: %s, verify %s): %s" % (

@@ -5,7 +5,7 @@ import json
 import os
 
 from worker import cli
-from worker.host.arguments import Misuse, parse
+from worker.host.arguments import ODD, Misuse, parse
 from worker.host.outcome_directory import NotReadable, faults, read_result
 
 
@@ -19,6 +19,9 @@ def main(words):
         return cli.misuse("verify", str(error))
     except NotReadable as error:
         cli.say(str(error))
+        return cli.NO_OUTCOME
+    except ODD as error:
+        cli.say("result.json: is not in its shape (%s)" % type(error).__name__)
         return cli.NO_OUTCOME
     for sentence in found:
         cli.say(sentence)
@@ -45,5 +48,5 @@ def _manifest(path):
     try:
         files = json.loads(text.splitlines()[-1])["files"]
         return {str(name): str(sha256) for name, sha256 in files.items()}
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except ODD:
         raise Misuse("%s does not end with the line that run prints at its end" % path) from None
