@@ -43,12 +43,12 @@ def check_manifest(files):
     """-> (version, sha256) of the bundle; a file that is missing, foreign or of another build is damage."""
     import binascii
     lines = files.get("MANIFEST", b"").decode("ascii", "replace").splitlines() or [""]
-    listed = dict(line.split(" ") for line in lines[1:])
+    listed = dict(line.partition(" ")[::2] for line in lines[1:])
     for name in sorted(set(listed) | set(files) - {"MANIFEST"}) if listed else ["MANIFEST"]:
         found = "%08x-%d" % (binascii.crc32(files[name]), len(files[name])) if name in files else "missing"
         if listed.get(name) != found:
             give_up(65, DAMAGED % (name + (" is missing" if found == "missing" else " is not the one that was built")))
-    return lines[0].split(" ")
+    return lines[0].partition(" ")[::2]
 
 
 class Memory(object):

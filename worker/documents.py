@@ -18,7 +18,7 @@ from worker.policy import TABLE as POLICY
 from worker.session import RESERVE
 
 BATCH = 256 << 10
-VOCABULARY = frozenset(POLICY) | frozenset(FAULTS.values()) | {"completed", "failed", "incomplete", "not_run", "grade", "mask", "retry"}
+VOCABULARY = frozenset(POLICY).union(FAULTS.values(), ("completed", "failed", "incomplete", "not_run", "grade", "mask", "retry"))
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
