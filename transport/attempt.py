@@ -23,6 +23,7 @@ from transport.spool import Spool
 from transport.upstream import READ
 from transport.waits import monotonic
 
+LIMITS_AND_POLICIES = ("max_output_tokens", "max_tool_calls", "content_filter")  # incomplete_details.reason (Responses API)
 HOLD_SECONDS = 5.0
 HOLD_BYTES = 1024 * 1024
 STALE = ("reset", "eof")
@@ -240,7 +241,7 @@ class Attempt:
             self._copy_reader()
         if status < 300 and reader.error is None and self.error is None and (
                 not finished or self.request.dialect is None or reader.complete or reader.not_decoded):
-            return None
+            return self._odd_end() if finished and self.request.dialect else None
         delay = asked_delay(self.pairs(), reader.retry_delay, self.engine.now())[0]
         kind = classify(status, reader.error, record["response_headers"].get("content-type"), reader.excerpt, delay)
         if status >= 400 or reader.error is not None:
@@ -255,6 +256,13 @@ class Attempt:
                                         "stream_interrupted")
             return "stream_interrupted"
         return kind or "unexpected_response"
+
+    def _odd_end(self):
+        """A response that says of itself that it was cancelled, or is incomplete for a reason that is no limit and no policy,
+        was broken off by the provider."""
+        said = self.reader.terminal in ("response.cancelled", "response.incomplete")
+        self.stream_failed = said and self.reader.finish_reason not in LIMITS_AND_POLICIES
+        return "stream_interrupted" if self.stream_failed else None
 
     def _copy_reader(self):
         record, reader = self.record, self.reader
