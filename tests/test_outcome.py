@@ -21,7 +21,8 @@ def wire(last=None, open=None, **more):
 
 def good(**more):
     return dict(
-        {"seq": 3, "request": 2, "attempt": 1, "status": 200, "failure": None, "error": None, "finish": "completed"}, **more
+        {"seq": 3, "request": 2, "attempt": 1, "status": 200, "failure": None, "error": None, "finish": "completed",
+         "events": 7, "terminal": "response.completed"}, **more
     )
 
 

@@ -122,6 +122,11 @@ def open_failure(facts):
     return (last["failure"], last) if last and last.get("failure") else (None, None)
 
 
+def not_a_stream(record):
+    """A good answer, but a document: a CLI that waits for a stream calls it a broken one (Codex: "stream closed before...")."""
+    return bool(record) and answered(record) and record.get("terminal") is None and not record.get("events")
+
+
 def wire_silent(facts):
     return not facts.get("model_given") or facts.get("wire") is None
 
@@ -133,8 +138,12 @@ def text_kind(facts):
     if not text or open_failure(facts)[0]:
         return None, None
     for pattern, kind, needs_wire, source in facts.get("error_table") or ():
-        if (wire_silent(facts) or not needs_wire) and re.search(pattern, text):
+        if not re.search(pattern, text):
+            continue
+        if wire_silent(facts) or not needs_wire:
             return kind, source
+        if kind in HEALING and not_a_stream(last_main(facts)):
+            return "unexpected_response", source
     return None, None
 
 
