@@ -9,7 +9,7 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  */\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 .PHONY: help
 
-build:  ## dist/: the bundle, its text form, sandboxctl, checksums
+build:  ## dist/: the bundle, its text form, checksums
 	$(PYTHON) build.py
 .PHONY: build
 

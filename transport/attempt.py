@@ -91,7 +91,8 @@ class Attempt:
         engine.face.last_activity = now = monotonic()
         record["first_byte_at"], record["status"] = now + engine.epoch, status
         record["response_headers"] = headers = kept_headers(head)
-        record["retry_after"] = headers.get("retry-after")
+        raw = headers.get("retry-after")
+        record["retry_after"] = ", ".join(raw) if isinstance(raw, list) else raw  # one value, as RFC 9110 5.3 joins them
         self._state("streaming")
         if 300 <= status < 400 and location is not None and not engine.route.same_origin(location):
             raise UpstreamFailed("head", "redirect_refused", location[:200], "unexpected_response", rule="redirect_refused")

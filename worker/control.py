@@ -201,7 +201,8 @@ def _verdict(dirfd, say):
         say("guard and worker are gone without an outcome: run `recover`")
         return 70
     if result.get("cleanup_confirmed") is True:
-        say("the run is over and nothing of it is left")
+        not_run = isinstance(result.get("outcome"), dict) and result["outcome"].get("status") == "not_run"
+        say("nothing was started here, and nothing will be" if not_run else "the run is over and nothing of it is left")
         return 0
     say("the run is over, but it is not confirmed that nothing of it is left")
     return 70

@@ -31,7 +31,7 @@ def diagnose(command, stage, number):
     number = int(number)
     words = os.strerror(number) if number else "the launcher was killed"
     if stage == "cwd":
-        return LaunchError("bad_cwd", "%s: %s" % (command["cwd"], words))
+        return LaunchError("bad_cwd", "cwd %s: %s" % (command["cwd"], words))
     if stage == "user":
         return LaunchError("user", "cannot become user %d:%d: %s" % (command["user"] + (words,)))
     name, path = command["argv"][0], command["program"]

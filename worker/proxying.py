@@ -13,8 +13,9 @@ import os
 import select
 
 from transport.sandbox_transport import Transport
-from worker import cli, documents, kernel
+from worker import cli, documents, fence, kernel
 from worker.contract import BadInput, load
+from worker.control import Control
 from worker.host.arguments import Misuse, parse
 from worker.intake import NotUsable, claim, marker_of, remove_key, take_directory
 from worker.supervise import Wakeup
@@ -76,15 +77,18 @@ def serve(job, session, token):
     transport.warm()
     info = {"port": transport.port, "pid": os.getpid(), "token": token, "base_url": transport.base_url}
     documents.atomic_write(session.fd, INFO, documents.strict_json(info) + b"\n")  # the token is what it is for
-    wait(wakeup, transport, job["watch_stdin"])
+    control = Control(fence.listen(session.fd), os.getpid(), 10)  # so that `stop` ends it
+    wait(wakeup, transport, job["watch_stdin"], control)
     transport.stop()
     documents.write_json(session, SUMMARY, transport.summary())
     return cli.FAILED if transport.dead else 0
 
 
-def wait(wakeup, transport, watch_stdin):
-    """Until a signal, the end of stdin (where asked), or the listener's death."""
+def wait(wakeup, transport, watch_stdin, control):
+    """Until a signal, a `stop`, the end of stdin (where asked), or the listener's death."""
     poller = select.poll()
+    for fd in control.fds():
+        poller.register(fd, select.POLLIN)
     poller.register(wakeup.fd, select.POLLIN)
     if watch_stdin:
         poller.register(0, select.POLLIN)
@@ -92,5 +96,14 @@ def wait(wakeup, transport, watch_stdin):
         for fd, _ in poller.poll():
             if fd == 0 and not os.read(0, 65536):
                 return
-            if fd == wakeup.fd and wakeup.read() - {0}:  # 0 is the proxy's own poke
-                return
+            if fd == wakeup.fd:
+                if wakeup.read() - {0}:  # 0 is the proxy's own poke
+                    return
+            elif fd != 0:
+                opened, closed, asked = control.handle(fd)
+                for new in opened:
+                    poller.register(new, select.POLLIN)
+                for old in closed:
+                    poller.unregister(old)
+                if asked:
+                    return

@@ -68,6 +68,8 @@ def screen(result, observations, receipt):
     rows.append(("because", plain(outcome["message"] or disposition["reason"], 240)))
     rows.append(("fault", "%s; verify the work: %s" % (
         plain(outcome["fault"], 20), "yes" if disposition["verify_allowed"] is True else "no")))
+    if disposition["reason"] != outcome["kind"]:
+        rows.append(("action by", plain(disposition["reason"], 120)))
     rows += _agent(result) + _model(result) + _tools(observations) + _cleanup(result, receipt)
     rows += _listed("warning", result.get("warnings"), ("code", "detail"))
     rows += _listed("gap", observations.get("gaps"), ("code", "detail"))
@@ -87,6 +89,8 @@ def _agent(result):
 
 def _model(result):
     counts, usage = result.get("counts") or {}, (result.get("usage") or {}).get("chosen") or {}
+    if counts.get("requests") is None:
+        return [("model", "no proxy: what it was asked is not known")]
     rows = [("model", "%s requests, %s attempts, %s retries, %s s waited" % tuple(
         plain(counts.get(name, "?"), 12) for name in ("requests", "attempts", "retries", "wait_s")))]
     tokens = ["%s %s" % (plain(usage[name], 12), word) for name, word in (

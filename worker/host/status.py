@@ -5,6 +5,7 @@ so following a run of hours costs no more than its own growth.
 """
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
@@ -15,7 +16,7 @@ from worker.documents import strict_json
 from worker.host.arguments import ODD, Misuse, parse
 from worker.host.outcome_directory import NotReadable, open_regular, read_document
 from worker.host.show import plain
-from worker.session import ATTEMPTS, EVENTS, LAUNCH, RESULT
+from worker.session import ATTEMPTS, EVENTS, LAUNCH, LOCK, RESULT
 
 INTERVAL = 1.0  # seconds between two looks with --follow
 
@@ -71,9 +72,24 @@ class Progress:
         self.requests.add(str(record.get("request")))
         numbers["attempts"] += 1
         numbers["retries"] += record.get("decision") == "retried"
-        numbers["wait_s"] = round(numbers["wait_s"] + float((record.get("wait") or {}).get("seconds") or 0), 3)
+        if record.get("decision") == "retried":  # one that gave up names a wait that it did not wait
+            numbers["wait_s"] = round(numbers["wait_s"] + float((record.get("wait") or {}).get("seconds") or 0), 3)
         for name in ("input_tokens", "output_tokens"):
             numbers[name] += int(usage.get(name) or 0)
+
+    def locked(self):
+        """Whether guard or worker of a run lives: they hold its lock."""
+        try:
+            fd = os.open(os.path.join(self.directory, LOCK), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
+        except OSError:
+            return True
+        finally:
+            os.close(fd)
 
     def _times(self):
         launch, result = _read(self.directory, LAUNCH), _read(self.directory, RESULT)
@@ -81,8 +97,11 @@ class Progress:
             action = (result.get("disposition") or {}).get("action")
             return {"state": "ended", "action": action, "kind": (result.get("outcome") or {}).get("kind"),
                     "elapsed_s": round((result.get("duration_ms") or 0) / 1000, 1), "remaining_s": 0}
+        alive = self.locked()
         if not launch:
-            return {"state": "starting", "elapsed_s": None, "remaining_s": None}
+            return {"state": "starting" if alive else "no run here", "elapsed_s": None, "remaining_s": None}
+        if not alive:
+            return {"state": "gone without an outcome; run `recover`", "elapsed_s": None, "remaining_s": None}
         elapsed = max(0.0, time.time() - float(launch.get("started_at") or 0))
         return {"state": "running", "elapsed_s": round(elapsed, 1),
                 "remaining_s": round(max(0.0, float(launch.get("timeout") or 0) - elapsed), 1)}
@@ -133,7 +152,7 @@ def main(words):
             return cli.NO_OUTCOME
         text = strict_json(look).decode() if "--json" in given else line(look)
         os.write(1, (("\r\x1b[K%s" if redraw else "%s\n") % text).encode("utf-8", "replace"))
-        if "--follow" not in given or look["state"] == "ended":
+        if "--follow" not in given or look["state"] not in ("starting", "running"):
             break
         time.sleep(INTERVAL)
     if redraw:
