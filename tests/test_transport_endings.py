@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 
-from tests.proxied import Proxied, request
+from tests.proxied import TOKEN, Proxied, request
 from tests.rawserver import RawServer, json_answer
 
 OK = json_answer()
@@ -106,6 +106,28 @@ def test_stop_ends_waits_and_slow_readers(tmp_path):
         proxy.transport.stop(grace=1.0)
         assert time.monotonic() - began < 5
     assert proxy.records()[1]["error"]["phase"] == "shutdown"
+
+
+def test_stop_ends_an_upload_that_never_pauses(tmp_path):
+    with RawServer([[OK]]) as server, Proxied(tmp_path, server.url, bodies="none") as proxy:
+        client, piece = proxy.connect(), b"u" * (1 << 20)
+        client.send(b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n" % (
+            TOKEN.encode(), 1 << 30))
+
+        def upload():
+            try:
+                while True:
+                    client.sock.sendall(piece)
+            except OSError:
+                pass  # the end that is wanted
+        sender = threading.Thread(target=upload, daemon=True)
+        sender.start()
+        while proxy.transport.reception().connections == 0:
+            time.sleep(0.001)
+        began = time.monotonic()
+        proxy.transport.stop(grace=5.0)
+        sender.join(20)
+        assert time.monotonic() - began < 10 and not sender.is_alive() and server.requests == []
 
 
 def test_slow_readers_and_writers_are_served(tmp_path):

@@ -84,6 +84,8 @@ def _read_body(engine, client, request, body):
     spool = Spool(engine.dirfd)
     try:
         while not body.done:
+            if engine.reception.stopping:  # a client that sends without a pause is never waited for, so nothing else tells
+                raise Stopped()
             spool.write(client.read_body(body))
             if spool.size > limit:
                 raise Refused("request_too_large", str(limit))
