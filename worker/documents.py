@@ -39,6 +39,9 @@ def write_bytes(session, name, data, blank=True):
     data = Redactor(session.secrets).clean(data) if blank else data
     try:
         atomic_write(session.fd, name, data)
+    except FileNotFoundError:
+        ensure_directory(session)
+        atomic_write(session.fd, name, data)
     except OSError as error:
         if error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY):
             move_aside(session.fd, name)  # the agent made a directory of that name
@@ -88,20 +91,21 @@ def fresh_directory(session, name):
 
 
 def ensure_directory(session):
-    """Where the agent removed or replaced the session directory, make it anew; says so as a list for the gap."""
+    """Where the agent removed or replaced the session directory, make it anew. Says so, then and later, as a list for the gap."""
     here = os.fstat(session.fd)
     try:
         found = os.stat(session.real, follow_symlinks=False)
     except OSError:
         found = None
     if found and (found.st_dev, found.st_ino) == (here.st_dev, here.st_ino):
-        return []
+        return session.replaced
     if found:
         os.rename(session.real, "%s.replaced-%s" % (session.real, os.urandom(6).hex()))
     os.makedirs(session.real, 0o700)
     os.close(session.fd)
     session.fd = os.open(session.real, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    return ["the session directory"]
+    session.replaced = ["the session directory"]
+    return session.replaced
 
 
 def move_aside(dirfd, name):

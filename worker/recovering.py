@@ -30,7 +30,7 @@ class Remains:
     def __init__(self, directory):
         self.path, self.clock = os.path.abspath(directory), names.Clock()
         self.fd, self.real = os.open(self.path, names.DIRECTORY), os.path.realpath(directory)
-        self.secrets, self.files, self.open_files, self.before = [], {}, [], {"input.json"}
+        self.secrets, self.files, self.open_files, self.before, self.replaced = [], {}, [], {"input.json"}, []
 
     make_directory = names.Session.make_directory
 

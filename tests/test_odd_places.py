@@ -1,0 +1,119 @@
+"""Promise: odd keys, directories and texts end in one sentence or in the right outcome, never in a trace or a lost result."""
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests import agents, runs
+from tests.endpoint import Endpoint
+
+MODEL = {"base_url": "http://127.0.0.1:9/v1"}
+
+
+def refused(done, words):
+    assert done.code == 65 and words in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert done.result is None
+
+
+def test_a_linked_key_file_is_removed_with_what_it_links_to(bundle, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "key").write_text("sk-0123456789")
+    (tmp_path / "key").symlink_to(tmp_path / "data" / "key")
+    runs.run(bundle, tmp_path, command=["true"], model=dict(MODEL, api_key_file=str(tmp_path / "key")))
+    assert os.listdir(tmp_path / "data") == [] and not os.path.lexists(tmp_path / "key")
+
+
+def test_a_kept_key_file_is_reported(bundle, tmp_path):
+    (tmp_path / "key").write_text("sk-0123456789")
+    done = runs.run(bundle, tmp_path, command=["true"], model=dict(MODEL, api_key_file=str(tmp_path / "key"), keep_key_file=True))
+    assert "key_exposed" in done.warnings() and (tmp_path / "key").exists()
+
+
+@pytest.mark.parametrize("field", ["prompt_file", "model.api_key_file", "model.ca_file"])
+def test_a_fifo_where_a_file_belongs_is_refused_and_not_waited_for(bundle, tmp_path, field):
+    os.mkfifo(tmp_path / "fifo")
+    path = str(tmp_path / "fifo")
+    more = {"prompt_file": path} if field == "prompt_file" else {"model": dict(MODEL, **{field.partition(".")[2]: path})}
+    refused(runs.run(bundle, tmp_path, command=["true"], **more), field)
+    assert sorted(os.listdir(tmp_path / "run")) == ["input.json"]  # nothing was written: a corrected run may follow
+
+
+@pytest.mark.parametrize("more,words", [({"policy": {"rate_limitd": "mask"}}, "policy.rate_limitd"), ({"redact": ["20261130"]}, "redact[0]")])
+def test_inputs_that_would_do_harm_in_silence(bundle, tmp_path, more, words):
+    refused(runs.run(bundle, tmp_path, command=["true"], **more), words)
+
+
+def test_words_of_the_outcome_are_no_secrets_in_it(bundle, tmp_path):
+    done = runs.run(bundle, tmp_path, command=agents.printing(agents.DONE), redact=["cleanup_confirmed", "environment", "not_run, of course"])
+    assert done.outcome["kind"] == "completed" and done.code == 0 and done.receipt["cleanup_confirmed"] is True
+    assert runs.command(["verdict", done.directory], bundle=bundle)[0] == 0
+
+
+@pytest.mark.parametrize("trick", ["rm -rf $D", "mv $D $D.away", "rm -rf $D; ln -s /etc $D", "rm -rf $D; echo x > $D"],
+                         ids=["removed", "moved", "a link instead", "a file instead"])
+def test_a_run_whose_directory_is_taken_away_leaves_its_outcome_there_all_the_same(bundle, tmp_path, trick):
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "input.json").write_text(json.dumps({
+        "directory": str(tmp_path / "run"), "timeout": 60, "cwd": "/",
+        "command": agents.shell("D=%s; echo '%s'; %s" % (tmp_path / "run", json.dumps(agents.DONE), trick))}))
+    ended = subprocess.run([sys.executable, "-I", "-S", bundle, "run", str(tmp_path / "job" / "input.json")], capture_output=True,
+                           timeout=runs.HANG)
+    done = runs.Done(tmp_path / "run", ended.returncode, ended.stdout, ended.stderr)
+    assert done.code == 69 and done.action == "mask" and done.lines[-1]["event"] == "finished", done.stderr
+    assert "the session directory" in done.gaps()["evidence_tampered"]["detail"] and done.events == [agents.DONE]
+    assert not os.path.islink(tmp_path / "run")
+
+
+def test_a_guard_that_is_killed_by_the_agent_does_not_silence_the_worker(bundle, tmp_path):
+    kill = "kill -9 $(cut -d' ' -f4 /proc/$PPID/stat); sleep 600"
+    process, directory = runs.start(bundle, tmp_path, command=agents.shell(kill))
+    out, said = process.communicate(timeout=runs.HANG)
+    assert process.returncode == -signal.SIGKILL and b"Traceback" not in said
+    assert json.loads(out.splitlines()[-1])["event"] == "finished"
+    assert runs.Done(directory, 0, b"", b"").outcome["kind"] == "terminated"
+
+
+def test_without_standard_descriptors_a_line_on_stdin_is_missed_and_not_waited_for(bundle, tmp_path):
+    done = subprocess.run(["sh", "-c", 'exec "$@" 0<&-', "sh", sys.executable, "-I", "-S", bundle, "run", "-"], capture_output=True,
+                          timeout=runs.HANG)
+    assert done.returncode == 65 and done.stderr.count(b"\n") == 1
+
+
+def test_a_working_directory_that_is_gone_is_named(bundle, tmp_path):
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "input.json").write_text(json.dumps({"directory": str(tmp_path / "run"), "command": ["true"]}))
+    line = 'cd "$1" && rmdir "$1" && exec "$2" -I -S "$3" run "$4"'
+    done = subprocess.run(["sh", "-c", line, "sh", str(tmp_path / "gone"), sys.executable, bundle, str(tmp_path / "input.json")],
+                          capture_output=True, timeout=runs.HANG)
+    assert done.returncode == 65 and b"cwd" in done.stderr and done.stderr.count(b"\n") == 1
+
+
+ODD = [{"harness": " "}, {"gaps": True}, {"counts": [1]}, {"usage": {"chosen": 3}}, {"warnings": 5}, {"outcome": {
+    "status": [], "kind": {}, "fault": 1, "message": {}}}, {"duration_ms": "x"}, {"files": {"a": 1}}]
+
+
+@pytest.mark.parametrize("change", ODD, ids=[str(change)[:30] for change in ODD])
+@pytest.mark.parametrize("word", ["show", "verdict", "verify", "status"])
+def test_no_outcome_from_a_sandbox_brings_a_host_command_down(bundle, tmp_path, word, change):
+    result = {"outcome": {"status": "completed", "kind": "completed", "fault": "none", "message": "x"},
+              "disposition": {"action": "grade", "reason": "completed", "verify_allowed": True}, "files": {}}
+    (tmp_path / "result.json").write_text(json.dumps(dict(result, **change)))
+    (tmp_path / "observations.json").write_text(json.dumps({"records": True, "gaps": "x"}))
+    (tmp_path / "cleanup.json").write_text("[1]")
+    (tmp_path / "model_attempts.jsonl").write_text('1\n{"usage": 3}\n{"wait": [], "decision": "retried"}\n')
+    code, _, said = runs.command([word, tmp_path], bundle=bundle)
+    assert "Traceback" not in said and code in (0, 65, 66, 69, 70)
+
+
+def test_cancelled_and_broken_off_answers_are_the_providers(bundle, tmp_path):
+    head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+    event = 'data: {"type":"response.incomplete","response":{"id":"r","status":"incomplete","incomplete_details":{"reason":"server_shutdown"}}}\n\n'
+    with Endpoint({"answers": [], "default": [{"send": head + event}, {"close": "fin"}]}) as endpoint:
+        done = runs.run(bundle, tmp_path, command=agents.python("ask(); sys.exit(1)"), retry={"max_attempts": 1},
+                        model={"base_url": endpoint.url + "/v1"})
+    assert (done.outcome["kind"], done.action) == ("stream_interrupted", "retry")
