@@ -49,7 +49,8 @@ def test_the_agent_starts_clean(bundle, tmp_path):
     trap = ("sh", "-c", "trap '' USR1 PIPE; exec 7</dev/null; exec \"$@\"", "sh")
     seen = look(bundle, tmp_path, wrapper=trap, prompt="hello")
     assert seen["fds"] in ([0, 1, 2], [0, 1, 2, 3])  # 3: the listing itself
-    assert seen["ignored"] == 0 and seen["blocked"] == 0 and seen["leader"] and seen["tty"] is False
+    # 32 and 33 are the thread library's own: no program can reset what an invoker did to them
+    assert seen["ignored"] & ~(3 << 31) == 0 and seen["blocked"] == 0 and seen["leader"] and seen["tty"] is False
     assert seen["oom"] >= 500 and seen["cwd"] == "/" and seen["no_new_privs"] == "0"
 
 

@@ -149,6 +149,6 @@ def test_nothing_is_left_open(tmp_path):
     for client in idle:
         client.sock.close()
     until = time.monotonic() + 10
-    while (len(os.listdir("/proc/self/fd")), threading.active_count()) != (descriptors, threads):
+    while len(os.listdir("/proc/self/fd")) > descriptors or threading.active_count() > threads:
         assert time.monotonic() < until, (os.listdir("/proc/self/fd"), threading.enumerate())
         time.sleep(0.01)
