@@ -55,7 +55,9 @@ class Exchanged:
         head, _, rest = raw.partition(b"\r\n\r\n")
         lines = head.decode("latin-1").split("\r\n")
         self.status = int(lines[0].split(" ")[1]) if raw else None
-        self.sent_headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+        fields = [(name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines[1:])]
+        self.sent_headers = dict(fields)
+        self.waits_asked = {value for name, value in fields if name == "retry-after"}
         self.body = dechunked(rest) if "transfer-encoding" in self.sent_headers else rest
         self.last = last_event(self.body) if self.sent_headers.get("content-type") == "text/event-stream" else None
 
@@ -87,8 +89,8 @@ class Exchanged:
 
     @property
     def asked_wait(self):
-        """Seconds of a plain Retry-After, or None."""
-        value = self.sent_headers.get("retry-after", "")
+        """Seconds of a plain Retry-After, or None; several that disagree ask for nothing."""
+        value = next(iter(self.waits_asked)) if len(self.waits_asked) == 1 else ""
         return float(value) if value.replace(".", "", 1).isdigit() else None
 
     def calls(self):
