@@ -1,11 +1,10 @@
 """The guard's side of a run: read the input, take the directory, let the worker go, wait for it, finish for it if need be."""
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 
-from worker import cli, exposure, intake, launch
+from worker import cli, intake, launch
 from worker.contract import BadInput
 from worker.run import Run
 from worker.session import DONE, PROMPT
@@ -36,6 +35,8 @@ def guard_run(link, complaint, source):
 
 
 def exposed_places(run):
+    from worker import exposure
+
     key = launch.real_key(run.job)
     found = exposure.places(key.encode(), run.session.fd) if key and len(key) >= launch.SHORTEST else []
     if run.job["model"] and run.job["model"]["keep_key_file"] and run.job["model"]["api_key_file"] and not run.job["user"]:
@@ -46,7 +47,11 @@ def exposed_places(run):
 def prompt_entry(job):
     """prompt.txt as evidence: an agent that edits it is found out like any other."""
     text = job["prompt"]
-    return {} if text is None else {PROMPT: {"size": len(text), "sha256": hashlib.sha256(text).hexdigest()}}
+    if text is None:
+        return {}
+    import hashlib  # OpenSSL stands behind it: the worker has its job by now
+
+    return {PROMPT: {"size": len(text), "sha256": hashlib.sha256(text).hexdigest()}}
 
 
 class Words:
