@@ -38,7 +38,8 @@ def exposed_places(run):
     from worker import exposure
 
     key = launch.real_key(run.job)
-    found = exposure.places(key.encode(), run.session.fd, (os.getpid(), run.link.peer)) if key and len(key) >= launch.SHORTEST else []
+    own = (os.getpid(), run.link.peer)
+    found = exposure.places(key.encode(), run.session.fd, own) if key and len(key) >= launch.SHORTEST else []
     if run.job["model"] and run.job["model"]["keep_key_file"] and run.job["model"]["api_key_file"] and not run.job["user"]:
         found.append("its file, which was to be kept")
     return "; ".join(found)
