@@ -87,7 +87,7 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch):
-    """No proxy, key or locale of the developer's machine reaches a test."""
+    """No proxy, key or locale of this machine reaches a test."""
     for name in list(os.environ):
         if name not in KEPT:
             monkeypatch.delenv(name)
