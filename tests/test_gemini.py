@@ -61,9 +61,3 @@ def test_a_refusal_and_the_output_limit_are_no_success(tmp_path, finish, termina
     wire = {"main": {"last": {"finish": finish}}, "user_agents": ["GeminiCLI-tui/0.61.0/m (linux)"]}
     evidence = corpus.collect(reader, state, stdout, str(tmp_path / "session"), wire=wire)
     assert (evidence["live"].terminal, evidence["version"]) == (terminal, "0.61.0")
-
-
-def test_events_out_of_a_file_have_no_times(tmp_path):
-    state, stdout, _ = corpus.load("gemini", "tools", tmp_path)
-    evidence = corpus.collect(reader, state, stdout, str(tmp_path / "session"), stdout="file")
-    assert "event_times_unavailable" in {gap["code"] for gap in evidence["gaps"]}

@@ -12,7 +12,7 @@ import os
 import sys
 
 from transport.sandbox_transport import Redactor
-from worker import documents, manifest, observations, outcome, policy, result
+from worker import documents, manifest, observations, outcome, output_file, policy, result
 from worker import session as names
 from worker.capture import Capture
 from worker.control import Control
@@ -33,13 +33,13 @@ def finish(run):
     announce_start(run)
     if run.transport:
         run.transport.warm()
-    ending = Ending()
+    ending, output = Ending(), output_file.of(run.agent.stdout, capture, run.job["limits"]["stdout_bytes"])
     if not run.launch_error:
         ending = watch(run.agent, capture, run.job, run.link, run.session.clock.now, run.transport, control, live,
-                       run.harness.STOP_SIGNAL)
+                       run.harness.STOP_SIGNAL, output)
     marker = ("%s=%s" % (MARKER, run.marker)).encode()
     receipt = clean_up(run.job["cleanup_timeout"], run.link.wakeup, run.agent, run.link, marker)
-    drain(run.agent, capture)
+    drain(run.agent, capture, output)
     capture.close()
     wire = close_transport(run)
     control.close()

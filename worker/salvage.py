@@ -25,6 +25,8 @@ def facts_from_disk(run, info):
     """The facts of finish.conclude.  info: the guard's {"status", "stopped", "receipt", "complaint"}."""
     session = run.session
     gaps = [gap for name in LINES for gap in cut_last_line(session, name)]
+    if getattr(run.harness, "STDOUT", "pipe") == "file":
+        gaps.append(manifest.gap("evidence_lost", "stdout was a file without a name; what was not read of it is gone", 1))
     register(session)
     live = _live(run, session)
     wire = fold_attempts(lines_of(session, names.ATTEMPTS)) if run.job["model"] else None

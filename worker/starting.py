@@ -84,7 +84,8 @@ def start(run):
 
         run.launch_error = expect.unmet(run, env)
     stdin = launch.open_stdin(session, run.launch["stdin"])
-    run.agent = spawn(run.launch["argv"], env, job["cwd"], stdin, job["user"], job["no_new_privs"])
+    file = session.unlinked_file() if getattr(run.harness, "STDOUT", "pipe") == "file" else None
+    run.agent = spawn(run.launch["argv"], env, job["cwd"], stdin, job["user"], job["no_new_privs"], file)
     os.close(stdin)
     run.link.send(b"ready")
     answer = json.loads(run.link.receive() or "null")  # what the guard found meanwhile, and whether the claim is ours

@@ -106,8 +106,8 @@ def exit_status(raw):
 
 
 class Agent:
-    """The launcher, and from `go` on the agent: `pid`, `stdout` and `stderr` (non-blocking descriptors), `started`
-    (monotonic), `status` (None until reaped, then exit code or minus the signal)."""
+    """The launcher, and from `go` on the agent: `pid`, `stdout` and `stderr` (non-blocking descriptors; stdout may be a
+    file), `started` (monotonic), `status` (None until reaped, then exit code or minus the signal)."""
 
     def __init__(self, pid, command, stdout, stderr, go, error):
         self.pid, self.command, self.stdout, self.stderr = pid, command, stdout, stderr
@@ -150,11 +150,12 @@ def read_file(path):
         return b""
 
 
-def spawn(argv, env, cwd, stdin_fd, user=None, no_new_privs=False):
+def spawn(argv, env, cwd, stdin_fd, user=None, no_new_privs=False, file=None):
     """Fork the launcher of `argv`; `user` is (uid, gid). It waits for `go`. Raises OSError where no process is left.
-    argv[0] is looked up in the agent's own PATH and working directory."""
+    argv[0] is looked up in the agent's own PATH and working directory. file: a descriptor that is its stdout, not a pipe."""
     command = {"argv": argv, "env": env, "cwd": cwd, "user": user, "program": which(argv[0], env, cwd)}
-    go, error, out, err = (_pipe() for _ in range(4))
+    go, error, err = (_pipe() for _ in range(3))
+    out = _pipe() if file is None else (file, os.dup(file))
     if user:
         os.fchown(out[1], user[0], user[1])  # else it could not open /dev/stdout
         os.fchown(err[1], user[0], user[1])

@@ -2,6 +2,8 @@
 
 What wakes us: signals (a child's death among them), the agent's two pipes, `stop` on the control socket, the end of
 the guard, the end of stdin when the host asked for that, and the proxy, which pokes the same pipe that signals use.
+Where stdout is a file (output_file.py) nothing tells that it grew: it is read before each decision that needs it, and
+after each `linger` without a byte on the wire, so that a CLI that has said its last word and stays is ended like others.
 
 How it ends. A cause asks the agent to stop: first the harness's own signal to the main process, after `grace` SIGKILL.
 Descendants are tree.py's business. Before each signal we look whether the main process has ended by itself, so the
@@ -45,19 +47,23 @@ class Ending:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def watch(agent, capture, job, link, now, transport=None, control=None, live=None, stop_signal=signal.SIGTERM):
+def watch(agent, capture, job, link, now, transport=None, control=None, live=None, stop_signal=signal.SIGTERM, output=None):
     """Wait for the end of the agent's main process and reap it; the pipes are drained meanwhile.
 
     job: `timeout`, `grace`, `linger`, `watch_stdin`, `cleanup_timeout`; transport: `last_activity`, `final_answer_at`,
-    `final_answer_kind`, `dead`, with `link.wakeup.poke` as its `notify`; control: control.Control; live: `terminal`.
+    `final_answer_kind`, `dead`, with `link.wakeup.poke` as its `notify`; control: control.Control; live: `terminal`;
+    output: the OutputFile where the agent's stdout is one.
     """
-    watcher = _Watch(agent, capture, job, link, now, transport, control, live, stop_signal)
+    watcher = _Watch(agent, capture, job, link, now, transport, control, live, stop_signal, output)
     watcher.run()
     return watcher.ending
 
 
-def drain(agent, capture):
-    """After the cleanup: what descendants left in the pipes. Closes them."""
+def drain(agent, capture, output=None):
+    """After the cleanup: what descendants left in the pipes, or in the file. Closes them."""
+    if output:
+        output.close()
+        agent.stdout = -1
     for fd, feed in ((agent.stdout, capture.stdout), (agent.stderr, capture.stderr)):
         if fd >= 0:
             _empty(fd, feed)
@@ -79,9 +85,10 @@ def _empty(fd, feed):
 
 
 class _Watch:
-    def __init__(self, agent, capture, job, link, now, transport, control, live, stop_signal):
+    def __init__(self, agent, capture, job, link, now, transport, control, live, stop_signal, output):
         self.agent, self.capture, self.job, self.link, self.now = agent, capture, job, link, now
         self.transport, self.control, self.live, self.stop_signal = transport, control, live, stop_signal
+        self.output, self.looked_at = output, agent.started
         self.ending = Ending()
         self.deadline = agent.started + job["timeout"]
         self.last_event = agent.started
@@ -91,7 +98,7 @@ class _Watch:
         self.poller = select.poll()
         self.sources: dict = {}
         self.add(link.wakeup.fd, self.on_signals)
-        for fd, handler in ((agent.stdout, self.on_stdout), (agent.stderr, self.on_stderr)):
+        for fd, handler in ((agent.stdout, self.on_stdout), (agent.stderr, self.on_stderr))[bool(output):]:
             self.add(fd, handler)
             try:
                 fcntl.fcntl(fd, F_SETPIPE_SZ, DRAIN)
@@ -190,6 +197,13 @@ class _Watch:
             self.remove(0)
             self.stop("owner_gone")
 
+    def look(self):
+        """Read the output file, where stdout is one; what was written before counts from when it was written."""
+        if self.output:
+            self.looked_at = time.monotonic()
+            if self.output.read():
+                self.last_event = self.looked_at - max(0.0, time.time() - self.output.changed)
+
     # -- the clock
     def next_due(self):
         if self.give_up_at is not None:
@@ -206,10 +220,11 @@ class _Watch:
         """When a CLI that has nothing left to do, but does not leave, is stopped."""
         transport = self.transport
         given_up = transport.final_answer_at if transport else None
-        if given_up is None and not (self.live and self.live.terminal):
+        over = given_up is not None or bool(self.live and self.live.terminal)
+        if not over and not self.output:
             return None
         activity = (transport.last_activity or 0.0) if transport else 0.0
-        return max(self.last_event, activity, given_up or 0.0) + self.job["linger"]
+        return max(self.last_event, activity, given_up or 0.0, 0.0 if over else self.looked_at) + self.job["linger"]
 
     def check_clock(self):
         """False when even SIGKILL did not end the main process (it hangs in the kernel)."""
@@ -220,6 +235,10 @@ class _Watch:
             return True
         if self.give_up_at is not None:
             return False
+        if self.kill_at is None:
+            self.look()
+            if time.monotonic() < self.next_due():
+                return True
         if self.kill_at is not None:
             self.give_up_at = time.monotonic() + self.job["cleanup_timeout"]
             self.send(signal.SIGKILL)
@@ -236,6 +255,7 @@ class _Watch:
         """Ask the main process to end. The first cause counts."""
         if self.kill_at is not None or self.agent.status is not None:
             return
+        self.look()
         self.reap()
         if self.agent.status is not None:
             return
@@ -254,6 +274,7 @@ class _Watch:
         ending.main_status = status
         if ending.cause != "timeout":
             return
+        self.look()
         sent = [-signal.Signals[entry["signal"]].value for entry in ending.signals]
         own_end = status is not None and status not in sent and (
             self.finished_first or bool(self.live and self.live.terminal == "success"))

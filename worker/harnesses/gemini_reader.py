@@ -123,10 +123,6 @@ def collect(run):
     """Evidence of one run; see worker/harnesses/README.md."""
     story, session, before = reading.Reading(run), run["live"].thread_id, run.get("baseline") or {}
     reading.deny_success(run)
-    if run.get("stdout") == "file":
-        story.gaps.add("event_times_unavailable", "stdout was a file, because the CLI loses its end on a pipe")
-    elif run["live"].terminal is None and run["live"].events:
-        story.gaps.add("event_transcript_difference", "stdout ends without a result", run["invocation_id"], key="result")
     every = story.find(".gemini", lambda name: name.endswith((".jsonl", ".txt")), 6)
     chats = [path for path in every if path.endswith(".jsonl") and "/chats/" in path and path not in before]
     roots = [path for path in chats if path.split("/chats/")[1].count("/") == 0]
