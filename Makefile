@@ -38,9 +38,8 @@ test-harnesses: $(VENV)/tests  ## the other real CLIs (npm, PyPI) against the sc
 	$(PYTEST) --harnesses -m harness_cli
 .PHONY: test-harnesses
 
-conformance:  ## the real Codex through scripted scenarios, each kind of evidence against the endpoint's witness
-	$(PYTHON) build.py
-	$(PYTHON) -m tests.conformance
+conformance:  ## the real CLIs through scripted scenarios, each kind of evidence against the endpoint's witness: ARGS="--quick"
+	$(PYTHON) -m tests.conformance $(ARGS)
 .PHONY: conformance
 
 check: $(VENV)/tests $(VENV)/check  ## the rules of the house, ruff, mypy, and that the build is reproducible

@@ -100,9 +100,10 @@ def run(bundle, tmp_path, **options):
     return finish(process, directory)
 
 
-def finish(process, directory):
+def finish(process, directory, hang=None):
+    """hang: seconds, a guard like HANG for runs that may take longer."""
     try:
-        stdout, stderr = process.communicate(timeout=HANG)
+        stdout, stderr = process.communicate(timeout=hang or HANG)
     except subprocess.TimeoutExpired:
         process.kill()
         raise

@@ -124,10 +124,10 @@ class Box:
         told = self.beside.exec(["sh", "-c", start.format(port)], input=json.dumps(plan).encode()).stdout
         assert json.loads(told)["port"] == port, told
 
-    def witness(self, plan, folder, port):
+    def witness(self, scenario, folder, port):
         stop = "kill $(cat /tmp/pid-{0}); cat /tmp/witness-{0}.jsonl".format(port)
         (folder / "witness.jsonl").write_bytes(self.beside.exec(["sh", "-c", stop]).stdout)
-        return Witness(read_witness(str(folder / "witness.jsonl")), plan)
+        return Witness(read_witness(str(folder / "witness.jsonl")), scenario)
 
     def put(self, source, name, user):
         """Copy a folder to /run/NAME, owned by the user."""
@@ -149,7 +149,7 @@ class Box:
         for name, text in one["files"].items():
             (staged / "work" / name).write_text(text)
         (staged / "openai.key").write_text(key if not env and not on_stdin else "")
-        asked = runner.document(one, "/usr/local/bin/codex", "http://127.0.0.1:%d" % port, inside + "/work",
+        asked = runner.document(one, ["/usr/local/bin"], "http://127.0.0.1:%d" % port, inside + "/work",
                                 inside + "/openai.key", inside + "/home")
         if not on_stdin:
             (staged / "run" / "input.json").write_text(json.dumps(asked))
@@ -166,7 +166,7 @@ class Box:
         assert done.result, "no result: %s" % done.stderr
         runs.check(done)
         done.key_removed, done.work = not (folder / "out" / "openai.key").exists(), str(folder / "out" / "work")
-        return runner.Played(one, self.version, done, self.witness(one["plan"], folder, port),
+        return runner.Played(one, self.version, done, self.witness(one, folder, port),
                              runner.host(self.bundle, done.directory), key)
 
 
@@ -289,5 +289,5 @@ def test_the_key_under_unshare(dist, tmp_path):
 def in_namespace(dist, tmp_path, wrapper, program, python, places):
     key, bundle = "sk-" + secrets.token_hex(20), str(tmp_path / "sandbox-worker.pyz")
     shutil.copy(os.path.join(dist, "sandbox-worker.pyz"), bundle)
-    hunted(runner.play(hunting(key, places), real_cli.CODEX[0], program, bundle, tmp_path / "here", python=python,
+    hunted(runner.play(hunting(key, places), real_cli.CODEX[0], [os.path.dirname(program)], bundle, tmp_path / "here", python=python,
                        wrapper=wrapper, key=key))

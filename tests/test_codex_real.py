@@ -42,7 +42,7 @@ print("outside", post("/../outside", b"{}"))
 print("quota", post("/responses", b'{"model": "mock-model", "input": "side quota"}'))
 print("token", post("/responses", b'{"model": "mock-model", "input": "side"}', "wrong"))
 '''
-QUOTA = {"type": "insufficient_quota", "code": "insufficient_quota"}
+QUOTA = {"kind": "insufficient_quota", "code": "insufficient_quota"}
 WALL = {"kind": "wall_timeout", "status": "incomplete", "fault": "limit", "code": None, "http_status": None, "action": "grade"}
 LIMIT = scenarios.provider("rate_limited", 429, "retry", "rate_limit_exceeded")
 BAD_WAITS = ["nan", "inf", "-5", "garbage", "Wed, 21 Oct 2015 07:28:00 GMT", "1e400", ""]
@@ -105,7 +105,7 @@ def played(request, dist, tmp_path_factory):
         one = dict(ALL[name])
         if name == "dated_wait":
             one["plan"] = [error(429, "Slow down.", {"Retry-After": date_in(7)}), final()]
-        return runner.play(one, version, real_cli.path(version), os.path.join(dist, "sandbox-worker.pyz"),
+        return runner.play(one, version, [os.path.dirname(real_cli.path(version))], os.path.join(dist, "sandbox-worker.pyz"),
                            tmp_path_factory.mktemp("real") / "run")
 
     mine = [item for item in request.session.items if item.module is request.module and hasattr(item, "callspec")]
@@ -213,7 +213,8 @@ def test_nobody_else_is_called(dist, tmp_path, version):
         proxy = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), ambient.url)
         one = scenario("nobody_else", "", [says(shell(fetch)), final(usage=SECOND)], [None, None], tools=["completed"],
                        document={"env": proxy})
-        played = runner.play(one, version, real_cli.path(version), os.path.join(dist, "sandbox-worker.pyz"), tmp_path / "run")
+        played = runner.play(one, version, [os.path.dirname(real_cli.path(version))],
+                             os.path.join(dist, "sandbox-worker.pyz"), tmp_path / "run")
     assert [(each["method"], each["path"]) for each in ambient.requests()] == [("GET", "http://example.test/tool")]
     assert [each.path for each in played.witness.all] == ["/v1/responses"] * 2 and played.done.outcome["kind"] == "completed"
 
@@ -222,7 +223,7 @@ def test_nobody_else_is_called(dist, tmp_path, version):
 def test_the_native_program_runs_not_the_npm_wrapper(dist, tmp_path, version):
     wrapper = os.path.join(real_cli.folder(version), "node_modules", ".bin", "codex")
     one = scenario("wrapper", "", [final()], [None])
-    played = runner.play(one, version, wrapper, os.path.join(dist, "sandbox-worker.pyz"), tmp_path / "run")
+    played = runner.play(one, version, [os.path.dirname(wrapper)], os.path.join(dist, "sandbox-worker.pyz"), tmp_path / "run")
     launch = played.done.document("launch.json")
     assert launch["command"][0] == os.path.realpath(real_cli.path(version)) and played.done.outcome["kind"] == "completed"
     assert played.done.result["harness"]["version"] == version and "untested_version" not in played.done.warnings()

@@ -28,6 +28,14 @@ def test_a_linked_key_file_is_removed_with_what_it_links_to(bundle, tmp_path):
     assert os.listdir(tmp_path / "data") == [] and not os.path.lexists(tmp_path / "key")
 
 
+def test_a_key_file_in_a_linked_directory_is_removed(bundle, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "key").write_text("sk-0123456789")
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    done = runs.run(bundle, tmp_path, command=["true"], model=dict(MODEL, api_key_file=str(tmp_path / "link" / "key")))
+    assert done.result and os.listdir(tmp_path / "data") == []
+
+
 def test_a_kept_key_file_is_reported(bundle, tmp_path):
     (tmp_path / "key").write_text("sk-0123456789")
     done = runs.run(bundle, tmp_path, command=["true"], model=dict(MODEL, api_key_file=str(tmp_path / "key"), keep_key_file=True))

@@ -31,8 +31,9 @@ def wipe_key(job, remove=False):
     /proc/PID/environ for the whole life of a process whatever happens to os.environ. getenv(3) points into it."""
     model = job["model"] or {}
     if remove and model.get("api_key_file") and not model["keep_key_file"]:
-        for path in {os.path.realpath(model["api_key_file"]), os.path.abspath(model["api_key_file"])}:
-            os.unlink(path)  # a link, and what it links to
+        os.unlink(os.path.realpath(model["api_key_file"]))
+        if os.path.islink(model["api_key_file"]):  # the link to it, not the same file by way of a linked directory
+            os.unlink(model["api_key_file"])
     if model.get("api_key_env"):
         try:
             import ctypes

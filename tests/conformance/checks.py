@@ -5,9 +5,8 @@ nothing to look at in a scenario returns a reason by raising NotApplicable, and 
 """
 from __future__ import annotations
 
-import json
-
 from tests import runs
+from tests.conformance import dialects
 from tests.conformance.runner import verifier
 from tests.conformance.witness import NAMES, sha256
 
@@ -52,8 +51,8 @@ def call_status(played):
             yield "%s: times run backwards: %s" % (name, stamps)
         if exchange.first_sent_at and not record["sent_at"] - CLOCK <= exchange.first_sent_at <= record["first_byte_at"] + CLOCK:
             yield "%s: the endpoint's first byte is outside of sent_at..first_byte_at" % name
-        if exchange.status == 200 and record["terminal"] != (exchange.last or {}).get("type") and exchange.succeeded:
-            yield "%s: terminal is %r, the endpoint sent %r" % (name, record["terminal"], exchange.last["type"])
+        if exchange.succeeded and record["terminal"] != exchange.told.last:
+            yield "%s: terminal is %r, the endpoint sent %r" % (name, record["terminal"], exchange.told.last)
         if exchange.status == 200 and exchange.answer["ended"] == "rst" and (record["error"] or {}).get("phase") != "body":
             yield "%s: the endpoint broke the body, the record's error is %r" % (name, record["error"])
 
@@ -71,7 +70,7 @@ def tokens(played):
     for exchange, record in played.exchanges():
         if figures(record["usage"]) != exchange.usage:
             yield "attempt %d: usage is %s, the endpoint told %s" % (record["seq"], record["usage"], exchange.usage)
-        if record["usage_raw"] != (exchange.response.get("usage") or None):
+        if record["usage_raw"] != (exchange.told.raw or None):
             yield "attempt %d: usage_raw is not what was sent" % record["seq"]
     if figures(usage["wire"]) != total:
         yield "the wire's sum is %s, should be %s" % (usage["wire"], total)
@@ -83,13 +82,24 @@ def tokens(played):
     if omitted and not {"usage_omitted", "partial_model_usage_unavailable"} & set(done.gaps()):
         yield "an answer told no usage and no gap says so"
     wanted = {"sum": total, "none": None}.get(scenario["transcript"], figures(usage["transcript"]))
-    if figures(usage["transcript"]) != wanted:
+    if known_to(played.harness, figures(usage["transcript"])) != known_to(played.harness, wanted):
         yield "the transcript's total is %s, should be %s" % (usage["transcript"], wanted)
-    completed = done.events and done.events[-1].get("type") == "turn.completed"
-    root = sum(one.usage["total_tokens"] for one in played.witness.of(played.witness.threads()[0]) if one.usage)
-    said = (usage["events"] or {}).get("total_tokens")
-    if said != (root if completed and total else None):
-        yield "the events' total is %s, the root thread's answers told %s" % (said, root)
+    yield from told_by_events(played, total)
+
+
+def known_to(harness, usage):
+    """Of the five figures those that the CLI's own transcript has; None where that is none."""
+    return {name: usage[name] for name in harness.transcript} or None if usage else None
+
+
+def told_by_events(played, total):
+    """The total on stdout: of the root thread or of all, where the CLI tells one when it succeeds."""
+    kind, done = played.harness.events_total, played.done
+    told = (done.result["usage"]["events"] or {}).get("total_tokens")
+    counted = played.witness.of(played.witness.threads()[0]) if kind == "root" else played.witness.model
+    wanted = sum(one.usage["total_tokens"] for one in counted if one.usage)
+    if told != (wanted if kind and total and done.outcome["kind"] == "completed" else None):
+        yield "the events' total is %s, the answers told %s" % (told, wanted)
 
 
 # -- 3 ------------------------------------------------------------------------------------------------------------------
@@ -103,63 +113,45 @@ def steps(played):
         if len(calls) != len(asked):
             yield "thread %s: %d model calls recorded, %d were asked" % (thread, len(calls), len(asked))
         for call, attempts in zip(calls, asked):
-            wanted = next((one.response.get("id") for one in attempts if one.succeeded), call["response_id"])
+            wanted = next((one.told.id for one in attempts if one.succeeded), call["response_id"])
             if call["response_id"] != wanted:
                 yield "model call %s: response %r, the endpoint sent %r" % (call["model_call_id"], call["response_id"], wanted)
-            if call["turn_id"] != attempts[0].metadata.get("turn_id"):
-                yield "model call %s: turn %r, the request says %r" % (
-                    call["model_call_id"], call["turn_id"], attempts[0].metadata.get("turn_id"))
+            turn = played.harness.turn(attempts[0])
+            if call.get("turn_id") != turn:
+                yield "model call %s: turn %r, the request says %r" % (call["model_call_id"], call.get("turn_id"), turn)
     yield from compactions(played)
 
 
 def compactions(played):
     """Each compaction names the model call that made it, and what set it off, as its request said."""
     records = played.done.records("context_compaction")
-    asked = [one for one in played.witness.model if one.metadata.get("request_kind") == "compaction"]
+    asked = [one for one in played.witness.model if played.harness.compacts(one)]
     if len(records) != played.scenario["compactions"] or len(asked) != len(records):
         yield "%d compactions recorded, the endpoint was asked for %d" % (len(records), len(asked))
     for record, exchange in zip(records, asked):
-        if [call["response_id"] for call in record["model_calls"]] != [exchange.response["id"]]:
-            yield "the compaction's model_calls are %s, the endpoint sent %s" % (record["model_calls"], exchange.response["id"])
-        if record["trigger"] != exchange.metadata["compaction"]["trigger"]:
-            yield "the compaction's trigger is %s, the request says %s" % (
-                record["trigger"], exchange.metadata["compaction"]["trigger"])
+        if [call["response_id"] for call in record["model_calls"]] != [exchange.told.id]:
+            yield "the compaction's model_calls are %s, the endpoint sent %s" % (record["model_calls"], exchange.told.id)
+        if record["trigger"] != played.harness.trigger(exchange):
+            yield "the compaction's trigger is %s, the request says %s" % (record["trigger"], played.harness.trigger(exchange))
 
 
 # -- 4 ------------------------------------------------------------------------------------------------------------------
-
-def shape(item):
-    """What an item is, without what a CLI adds to it."""
-    kind = item.get("type")
-    if kind == "message":
-        parts = item["content"] if isinstance(item["content"], list) else [{"text": item["content"]}]
-        return kind, item["role"], "".join(part.get("text", "") for part in parts)
-    if kind == "reasoning":
-        return kind, "", "".join(part.get("text", "") for part in item["summary"])
-    return kind, item.get("call_id"), json.dumps(item.get("arguments", item.get("output", item.get("input"))))
-
-
-def opening(request):
-    """How many first items are the CLI's own instructions: 0.144.4 sends them in a field, 0.171.0 as the first message."""
-    return 1 if not request.get("instructions") and request["input"][0].get("role") == "developer" else 0
-
 
 def history(played):
     """The conversation has all that the model was shown and all that it answered, in that order, for each thread."""
     owners = invocations(played)
     for thread in played.witness.threads():
-        had = [shape(item) for item in owners[thread]["conversation"]] if thread in owners else []
+        had = [dialects.shape(item) for item in owners[thread]["conversation"]] if thread in owners else []
         asked = played.witness.of(thread)
-        before = next((index for index, one in enumerate(asked) if one.metadata.get("request_kind") == "compaction"), None)
+        before = next((index for index, one in enumerate(asked) if played.harness.compacts(one)), None)
         shown = asked[-1] if before is None else asked[before - 1]
-        wanted = [shape(item) for item in shown.request["input"][opening(shown.request):]]
-        wanted += [shape(item) for item in asked[-1].response.get("output", ()) if asked[-1].succeeded]
+        wanted = shown.asked() + [item[:3] for item in asked[-1].told.items if asked[-1].succeeded]
         rest = iter(had)
         lost = [item for item in wanted if item not in rest]
         if lost:
             yield "thread %s: the conversation lacks, or has elsewhere, %s" % (thread, str(lost[0])[:300])
     last = played.witness.of(played.witness.threads()[0])[-1]
-    said = [shape(item)[2] for item in last.response.get("output", ()) if item["type"] == "message" and last.succeeded]
+    said = last.told.words() if last.succeeded else []
     if played.done.result["final_message"] != (said[-1] if said and played.scenario["message"] else None):
         yield "final_message is %r, the endpoint's last words were %r" % (played.done.result["final_message"], said[-1:])
     if played.done.result["final_message"] != played.scenario["message"]:
@@ -171,30 +163,25 @@ def history(played):
 def tools(played):
     """Each tool call that the model made is one record under its native id, with its result and times."""
     made = [(one, call) for one in played.witness.model for call in one.calls()]
-    records = {record["tool_call_id"]: record for record in played.done.records("tool_call")}
-    surplus = set(records) - {call["call_id"] for _, call in made}
+    harness, done = played.harness, played.done
+    records = {record["tool_call_id"]: record for record in done.records("tool_call")}
+    surplus = set(records) - {harness.call_id(call) for _, call in made}
     if surplus:
         yield "tool calls that the model never made: %s" % sorted(surplus)
     for (exchange, call), status in zip(made, played.scenario["tools"]):
-        record = records.get(call["call_id"])
+        name, record = harness.call_id(call), records.get(harness.call_id(call))
         if record is None:
-            yield "tool call %s is not recorded" % call["call_id"]
+            yield "tool call %s is not recorded" % name
             continue
-        if record["status"] != status or record["tool_name"].split(".")[-1] != call["name"]:
-            yield "tool call %s: %s %s, should be %s %s" % (
-                call["call_id"], record["tool_name"], record["status"], call["name"], status)
-        later = next((one for one in played.witness.of(exchange.thread) if output_of(one, call)), None)
+        if record["status"] != status or harness.tool_name(record["tool_name"]) != call["name"]:
+            yield "tool call %s: %s %s, should be %s %s" % (name, record["tool_name"], record["status"], call["name"], status)
+        later = next((one for one in played.witness.of(exchange.thread) if call["call_id"] in one.outputs()), None)
         if (later is None) != (status in ("incomplete", "cancelled")):
             yield "tool call %s is %s, but its output %s the endpoint" % (
-                call["call_id"], status, "never reached" if later is None else "reached")
+                name, status, "never reached" if later is None else "reached")
         yield from tool_times(record, exchange, later)
     if not made and not surplus:
         raise NotApplicable("the model makes no tool call")
-
-
-def output_of(exchange, call):
-    return next((item for item in exchange.request.get("input", ())
-                 if item.get("call_id") == call["call_id"] and item["type"].endswith("_output")), None)
 
 
 def tool_times(record, exchange, later):
@@ -227,7 +214,7 @@ def outcome(played):
     decided = done.outcome["evidence"].get("source") == "attempt"
     if decided and (not deciding or deciding != played.witness.of(deciding[0].thread)[-1:]):
         yield "the outcome rests on attempt %s, which is not the last of its thread" % done.outcome["evidence"].get("seq")
-    troubled = any(one.status != 200 for one in played.witness.all) or any(played.scenario["failures"] or ())
+    troubled = any(one.status != 200 for one in played.witness.all if one.request) or any(played.scenario["failures"] or ())
     if done.outcome["kind"] == "completed" and troubled != ("recovered_errors" in done.warnings()):
         yield "warnings are %s; requests %s" % (done.warnings(), "failed on the way" if troubled else "never failed")
     yield from receipt(played)
@@ -267,7 +254,8 @@ def payloads(played):
             yield "%s: the endpoint %s, the record has %s" % (name, "sent nothing" if exchange.status is None else "sent", answer)
         if answer and done.read(*answer[0].split("/")) != exchange.body:
             yield "%s: %s is not what the endpoint sent" % (name, answer[0])
-        if exchange.headers.get("authorization") != "Bearer " + played.key:
+        if played.key not in (exchange.headers.get("authorization", "").replace("Bearer ", "", 1), exchange.headers.get("x-api-key"),
+                              exchange.headers.get("x-goog-api-key")):
             yield "request %d reached the endpoint without the real key" % exchange.number
     leaks = [name for name, data in done.everything().items() if played.key.encode() in data]
     if leaks or not done.key_removed:
@@ -302,7 +290,7 @@ def ownership(played):
     if len(set(owners)) != 1 + played.scenario["sub_agents"] or owners[0] != run:
         yield "%d owners for %d threads; the root's is %s" % (len(set(owners)), len(by_thread), owners[0])
     spawned = {record["spawned_by_tool_call_id"] for record in done.records("agent_invocation") if record["parent_invocation_id"]}
-    made = {call["call_id"] for one in played.witness.model for call in one.calls() if call["name"] == "spawn_agent"}
+    made = {played.harness.call_id(call) for one in played.witness.model for call in one.calls() if call["name"] == played.harness.spawns}
     if spawned != made:
         yield "sub-agents are linked to the calls %s, the model spawned by %s" % (spawned, made)
     for name in ("launch", "cleanup", "result"):
@@ -345,7 +333,9 @@ CHECKS = (("call status", call_status), ("tokens", tokens), ("steps", steps), ("
 
 
 def judge(played):
-    """{evidence: {"state": "fulfilled" | "not fulfilled" | "not applicable", "reasons": [sentences]}}"""
+    """{evidence: {"state": "fulfilled" | "limited" | "not fulfilled" | "not applicable", "reasons": [sentences]}}
+
+    limited: not fulfilled, and every sentence is excused by a limit of the CLI's own, which is the reason that stands there."""
     found = {}
     for name, check in CHECKS:
         excuse = played.scenario["not_applicable"].get(name)
@@ -355,9 +345,18 @@ def judge(played):
             wrong, excuse = [], reason.args[0]
         except (AssertionError, KeyError, TypeError, OSError, IndexError) as broken:
             wrong = ["%s: %s" % (type(broken).__name__, broken)]
+        own = [next((one.reason for one in limits_of(played) if one.evidence == name and one.pattern.search(each)), None)
+               for each in wrong]
+        if wrong and all(own):
+            found[name] = {"state": "limited", "reasons": list(dict.fromkeys(own))}
+            continue
         state = "not fulfilled" if wrong else "not applicable" if excuse else "fulfilled"
         found[name] = {"state": state, "reasons": wrong or ([excuse] if excuse else [])}
     return found
+
+
+def limits_of(played):
+    return [one for one in played.harness.limits if one.versions is None or played.version in one.versions]
 
 
 __all__ = ("CHECKS", "NotApplicable", "judge", "runs")

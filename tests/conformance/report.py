@@ -1,7 +1,8 @@
-"""The table: which evidence is fulfilled in which scenario, as Markdown for people and as JSON for programs.
+"""The tables: which evidence is fulfilled in which scenario, as Markdown for people and as JSON for programs.
 
-A row is one scenario with one version of one CLI. States: fulfilled, not fulfilled, not applicable (with its reason). The
-same rows always give the same text: no time, no path and no figure of a particular run is in it.
+A row is one scenario with one version of one CLI. States: fulfilled; limited (not fulfilled, because of the CLI itself: the
+reason names what it does); not fulfilled; not applicable (with its reason). The same rows always give the same text: no time,
+no path and no figure of a particular run is in it.
 """
 from __future__ import annotations
 
@@ -9,18 +10,19 @@ import json
 
 from tests.conformance.checks import CHECKS
 
-SCHEMA = "sandbox-worker/conformance/1"
+SCHEMA = "sandbox-worker/conformance/2"
 EVIDENCE = [name for name, _ in CHECKS]
-MARKS = {"fulfilled": "yes", "not fulfilled": "**no**", "not applicable": "n/a"}
+MARKS = {"fulfilled": "yes", "limited": "limit", "not fulfilled": "**no**", "not applicable": "n/a"}
+LEGEND = "yes: fulfilled. limit: not fulfilled, because of the CLI itself (named below the table). n/a: not applicable.\n"
 
 
 def row(harness, version, scenario, judged):
     return {"harness": harness, "version": version, "scenario": scenario["name"], "says": scenario["says"], "evidence": judged}
 
 
-def failed(harness, version, scenario, reason):
-    """A row for a scenario that could not be played to its end: nothing of it is fulfilled."""
-    return row(harness, version, scenario, {name: {"state": "not fulfilled", "reasons": [reason]} for name in EVIDENCE})
+def same(harness, version, scenario, state, reason):
+    """A row with one state: a scenario that could not be played to its end, or that does not apply."""
+    return row(harness, version, scenario, {name: {"state": state, "reasons": [reason]} for name in EVIDENCE})
 
 
 def counts(rows):
@@ -37,14 +39,25 @@ def as_json(rows):
     return json.dumps(document, indent=1, sort_keys=True) + "\n"
 
 
+def by_version(rows):
+    """{(harness, version): its rows}, in order of appearance."""
+    found = {}
+    for one in rows:
+        found.setdefault((one["harness"], one["version"]), []).append(one)
+    return found
+
+
 def as_markdown(rows):
-    parts = []
-    for harness, version in dict.fromkeys((one["harness"], one["version"]) for one in rows):
-        some = [one for one in rows if (one["harness"], one["version"]) == (harness, version)]
+    parts = [LEGEND]
+    for (harness, version), some in by_version(rows).items():
         parts += ["### %s %s" % (harness, version), "", table(some)] + notes(some)
-    total = counts(rows)
-    parts.append("%d fulfilled, %d not fulfilled, %d not applicable." % tuple(total[state] for state in MARKS))
+    parts.append(total(rows))
     return "\n".join(parts) + "\n"
+
+
+def total(rows):
+    some = counts(rows)
+    return ", ".join("%d %s" % (some[state], state) for state in MARKS) + "."
 
 
 def table(rows):
@@ -59,9 +72,33 @@ def notes(rows):
     """The reasons of all cells that are not fulfilled or do not apply, equal ones together."""
     grouped = {}
     for one in rows:
+        states = {cell["state"] for cell in one["evidence"].values()}
         for name, cell in one["evidence"].items():
             for reason in cell["reasons"]:
-                grouped.setdefault((cell["state"], name, reason), []).append("`%s`" % one["scenario"])
-    lines = ["- %s, %s, in %s: %s" % (state, name, ", ".join(scenarios), " ".join(reason.split())[:600])
+                whole = len(states) == 1 and len(one["evidence"]) > 1
+                scenarios = grouped.setdefault((cell["state"], None if whole else name, reason), [])
+                if "`%s`" % one["scenario"] not in scenarios:
+                    scenarios.append("`%s`" % one["scenario"])
+    lines = ["- %s, %sin %s: %s" % (state, name + ", " if name else "", ", ".join(scenarios), " ".join(reason.split())[:600])
              for (state, name, reason), scenarios in grouped.items()]
     return lines + [""] if lines else []
+
+
+def summary(rows):
+    """One table of all: a line for each scenario, a column for each CLI; how many of the nine kinds of evidence are fulfilled."""
+    columns = by_version(rows)
+    names = list(dict.fromkeys(one["scenario"] for one in rows))
+    lines = ["| scenario | " + " | ".join("%s %s" % key for key in columns) + " |", "|---|" + "---|" * len(columns)]
+    for name in names:
+        cells = [cell_of([one for one in some if one["scenario"] == name]) for some in columns.values()]
+        lines.append("| `%s` | %s |" % (name, " | ".join(cells)))
+    return "\n".join(lines) + "\n"
+
+
+def cell_of(rows):
+    some = counts(rows)
+    if not rows or some["not applicable"] == sum(some.values()):
+        return "-"
+    rest = ["%d %s" % (some[state], word) for state, word in
+            (("limited", "limit"), ("not applicable", "n/a"), ("not fulfilled", "**no**")) if some[state]]
+    return str(some["fulfilled"]) + (" (%s)" % ", ".join(rest) if rest else "")

@@ -1,6 +1,6 @@
 """One scenario, for real: the built bundle, the real CLI, the scripted endpoint; -> Played, which checks.py looks at.
 
-`play(scenario, program, bundle, folder)` runs on this machine; `folder` is new and belongs to the run. The key stands in a
+`play(scenario, version, places, bundle, folder)` runs on this machine; `folder` is new and belongs to the run. The key stands in a
 file that the worker removes. Nothing is masked: what the run left is read with tests/runs.py, which also holds every
 document against its schema.
 """
@@ -17,7 +17,6 @@ from tests.endpoint import Endpoint
 
 KEY = "sk-conformance-0123456789abcdefghijklmnop"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-BARE = ["exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
 
 
 class Played:
@@ -25,7 +24,7 @@ class Played:
 
     def __init__(self, scenario, version, done, witness, commands, key=KEY):
         self.scenario, self.version, self.done, self.witness, self.commands = scenario, version, done, witness, commands
-        self.key = key
+        self.key, self.harness = key, scenario["harness"]
 
     def exchanges(self):
         """[(exchange of the witness, attempt record)]: the same bytes asked for, in order; AssertionError where one lacks."""
@@ -53,32 +52,32 @@ def merged(left, right):
     return {name: value for name, value in both.items() if value is not None}
 
 
-def document(scenario, program, url, cwd, key_file, home, path=PATH):
-    """The input document of a scenario; all paths as the sandbox has them."""
-    base = {"harness": "codex", "cwd": cwd, "prompt": "Do the task.", "timeout": 60, "linger": 5,
-            "env": {"PATH": os.path.dirname(program) + ":" + path, "HOME": home},
+def document(scenario, places, url, cwd, key_file, home, path=PATH):
+    """The input document of a scenario; all paths as the sandbox has them. places: entries of PATH where the CLI is."""
+    harness = scenario["harness"]
+    base = {"cwd": cwd, "prompt": "Do the task.", "env": {"PATH": ":".join(list(places) + [path]), "HOME": home},
             "retry": {"base": 0.05, "cap": 0.1, "max_attempts": 3},
-            "model": {"base_url": url + "/v1", "name": "mock-model", "api_key_file": key_file}}
-    if scenario["settings"]:
-        base["command"] = ["codex"] + BARE + scenario["settings"] + ["-"]
-    return merged(base, scenario["document"])
+            "model": {"name": "mock-model", "api_key_file": key_file}}
+    for more in (harness.document(url), harness.settings(scenario["settings"]), scenario["document"]):
+        base = merged(base, more)
+    return base
 
 
-def play(scenario, version, program, bundle, folder, python=sys.executable, wrapper=(), key=KEY):
+def play(scenario, version, places, bundle, folder, python=sys.executable, wrapper=(), key=KEY):
     """Run it here; folder: a path object that does not exist yet; wrapper: words before the worker's command."""
-    work, home, key_file = folder / "work", folder / "home", folder / "openai.key"
+    work, home, key_file = folder / "work", folder / "home", folder / "model.key"
     for path in (folder, work, home):
         path.mkdir()
     key_file.write_text(key + "\n")
     for name, text in scenario["files"].items():
         (work / name).write_text(text)
     with Endpoint(scenario["plan"]) as endpoint:
-        asked = document(scenario, program, endpoint.url, str(work), str(key_file), str(home),
+        asked = document(scenario, places, endpoint.url, str(work), str(key_file), str(home),
                          os.path.dirname(python) + ":" + PATH)
         done = start(bundle, folder / "run", asked, python, wrapper)
     done.key_removed = not key_file.exists()
     done.work = str(work)
-    return Played(scenario, version, done, Witness(endpoint.requests(), scenario["plan"]), host(bundle, done.directory),
+    return Played(scenario, version, done, Witness(endpoint.requests(), scenario), host(bundle, done.directory),
                   key)
 
 
@@ -89,7 +88,7 @@ def start(bundle, directory, asked, python=sys.executable, wrapper=(), command="
     process = subprocess.Popen([*wrapper, python, "-I", "-S", str(bundle), command, str(directory / "input.json")],
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                env={"PATH": PATH, "LC_ALL": "C.UTF-8"})
-    return runs.finish(process, directory)
+    return runs.finish(process, directory, asked.get("timeout", 60) + runs.HANG)
 
 
 def host(bundle, directory, python=sys.executable):

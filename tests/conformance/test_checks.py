@@ -11,6 +11,7 @@ import pytest
 
 from tests import real_cli, runs
 from tests.conformance import checks, report, runner, scenarios
+from tests.conformance.harnesses.codex import HARNESS as CODEX
 
 pytestmark = pytest.mark.real_cli
 VERSION = real_cli.CODEX[0]
@@ -23,7 +24,7 @@ def played(dist, tmp_path_factory):
 
     def get(name):
         if name not in made:
-            made[name] = runner.play(scenarios.BY_NAME[name], VERSION, real_cli.path(VERSION), dist + "/sandbox-worker.pyz",
+            made[name] = runner.play(scenarios.BY_NAME[name], VERSION, CODEX.places(VERSION), dist + "/sandbox-worker.pyz",
                                      tmp_path_factory.mktemp(name) / "run")
         return made[name]
     return get
@@ -156,6 +157,6 @@ def test_the_table_says_what_was_judged():
     text = report.as_markdown(rows)
     assert "| `x` | yes | yes | **no** | yes | n/a | yes | yes | yes | yes |" in text
     assert "- not fulfilled, steps, in `x`: one lacks" in text and "- not applicable, tools, in `x`: no tool" in text
-    assert "7 fulfilled, 1 not fulfilled, 1 not applicable." in text and not report.fulfilled(rows)
+    assert "7 fulfilled, 0 limited, 1 not fulfilled, 1 not applicable." in text and not report.fulfilled(rows)
     document = json.loads(report.as_json(rows))
     assert document["counts"]["fulfilled"] == 7 and document["rows"][0]["evidence"]["steps"]["reasons"] == ["one\nlacks"]

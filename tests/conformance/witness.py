@@ -3,7 +3,7 @@
 The endpoint's witness log has each request as it came (head, body, SHA-256) and how many bytes went out as an answer. The
 bytes themselves are played again here from the plan by the endpoint's own steps, without a socket; where the number of
 bytes is not the one in the log, the log is believed and reading ends with an AssertionError. Nothing of worker/ or
-transport/ is used: framing and event streams are read by the few lines below.
+transport/ is used: framing is read by the few lines below, events and documents by dialects.py.
 """
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import hashlib
 import json
 
 from tests import endpoint
-
-NAMES = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens", "total_tokens")
+from tests.conformance import dialects
+from tests.conformance.dialects import NAMES
 
 
 class Replay(endpoint.Exchange):
@@ -33,8 +33,9 @@ class Replay(endpoint.Exchange):
 class Exchanged:
     """One request as the endpoint saw it, with the answer that it sent (status None: nothing was sent)."""
 
-    def __init__(self, line, steps):
-        self.number, self.at, self.path = line["request"], line["at"], line["path"]
+    def __init__(self, line, steps, harness):
+        self.harness = harness
+        self.number, self.at, self.method, self.path = line["request"], line["at"], line["method"], line["path"]
         self.sha256, self.size = line.get("body_sha256"), line["body_bytes"]
         self.headers = {name.lower(): value for name, value in line["headers"]}
         self.request = json.loads(line["body"]) if line["body"][:1] == "{" else {}
@@ -49,9 +50,10 @@ class Exchanged:
         if self.answer["ended"] in ("kept", "fin", "rst"):
             assert self.answer["sent_bytes"] == len(replay.data), "request %d: sent other bytes than planned" % self.number
         self.read(replay.data[:self.answer["sent_bytes"]])
+        self.thread = harness.thread(self)
 
     def read(self, raw):
-        """Status, headers and body (framing removed) of the bytes that went out."""
+        """Status, headers and body (framing removed) of the bytes that went out, and what they said."""
         head, _, rest = raw.partition(b"\r\n\r\n")
         lines = head.decode("latin-1").split("\r\n")
         self.status = int(lines[0].split(" ")[1]) if raw else None
@@ -59,33 +61,22 @@ class Exchanged:
         self.sent_headers = dict(fields)
         self.waits_asked = {value for name, value in fields if name == "retry-after"}
         self.body = dechunked(rest) if "transfer-encoding" in self.sent_headers else rest
-        self.last = last_event(self.body) if self.sent_headers.get("content-type") == "text/event-stream" else None
-
-    @property
-    def thread(self):
-        return self.headers.get("thread-id")
-
-    @property
-    def metadata(self):
-        return json.loads(self.headers.get("x-codex-turn-metadata", "{}"))
+        stream = self.sent_headers.get("content-type") == "text/event-stream"
+        self.told = dialects.told(self.harness.api, self.body, stream) if self.status == 200 else dialects.Told()
 
     @property
     def succeeded(self):
         """A whole answer that says that it is complete."""
-        return self.status == 200 and (self.last or {}).get("type") == "response.completed"
+        return self.told.ok
 
-    @property
-    def response(self):
-        return (self.last or {}).get("response") or {}
+    def asked(self):
+        """The shapes of the conversation that the model was shown."""
+        return self.harness.shown(dialects.asked(self.harness.api, self.request))
 
     @property
     def usage(self):
         """The five figures that went out at the end of the answer; None where there were none."""
-        raw = self.response.get("usage")
-        return None if not raw else {
-            "input_tokens": raw["input_tokens"], "output_tokens": raw["output_tokens"], "total_tokens": raw["total_tokens"],
-            "cached_input_tokens": raw["input_tokens_details"]["cached_tokens"],
-            "reasoning_output_tokens": raw["output_tokens_details"]["reasoning_tokens"]}
+        return self.told.usage
 
     @property
     def asked_wait(self):
@@ -95,7 +86,11 @@ class Exchanged:
 
     def calls(self):
         """Tool calls that the model made in this answer."""
-        return [item for item in self.response.get("output", ()) if item["type"].endswith("_call")] if self.succeeded else []
+        return self.told.calls()
+
+    def outputs(self):
+        """{call id: text} of the tool results that this request carries."""
+        return {item[1]: item[2] for item in dialects.asked(self.harness.api, self.request) if item[0].endswith("_output")}
 
 
 def dechunked(data):
@@ -107,19 +102,11 @@ def dechunked(data):
     return whole
 
 
-def last_event(body):
-    """The data of the last event that ended properly and is JSON."""
-    found = None
-    for block in body.split(b"\n\n")[:-1]:
-        data = b"".join(line[6:] for line in block.split(b"\n") if line.startswith(b"data: "))
-        found = json.loads(data) if data[:1] == b"{" else found
-    return found
-
-
 class Witness:
-    """All exchanges of a run in order of arrival. `lines`: Endpoint.requests() or read_witness(); plan: the same plan."""
+    """All exchanges of a run in order of arrival. `lines`: Endpoint.requests() or read_witness(); scenario: what was played."""
 
-    def __init__(self, lines, plan):
+    def __init__(self, lines, scenario):
+        plan, harness = scenario["plan"], scenario["harness"]
         dealt = endpoint.Plan(plan)
         self.all = []
         for line in lines:
@@ -127,9 +114,9 @@ class Witness:
             unplanned = bool((line["answer"] or {}).get("unplanned"))
             assert unplanned == (entry is endpoint.UNPLANNED), "the plan was dealt in another order"
             assert entry is not endpoint.UNPLANNED, "request %d was not planned: %s" % (line["request"], line["body"][-500:])
-            self.all.append(Exchanged(line, entry["steps"]))
-        self.model = [one for one in self.all if one.thread]              # the CLI's own conversation
-        self.side = [one for one in self.all if not one.thread]           # what its tools sent
+            self.all.append(Exchanged(line, entry["steps"], harness))
+        self.model = [one for one in self.all if one.thread is not None]  # the CLI's own conversation
+        self.side = [one for one in self.all if one.thread is None]       # probes, titles, what its tools sent
 
     def threads(self):
         """Thread ids in order of appearance."""
@@ -148,8 +135,12 @@ class Witness:
     def usage(self):
         """(sum over all answers that told usage or None, number of proper answers without)."""
         told = [one.usage for one in self.model if one.usage]
-        total = {name: sum(usage[name] for usage in told) for name in NAMES} if told else None
+        total = {name: added([usage[name] for usage in told]) for name in NAMES} if told else None
         return total, sum(1 for one in self.model if one.succeeded and not one.usage)
+
+
+def added(figures):
+    return None if None in figures else sum(figures)
 
 
 def sha256(data):
