@@ -1,9 +1,13 @@
-"""A Transport in front of a RawServer, and a raw client. Used by tests/test_transport_*.py."""
+"""A Transport in front of a RawServer, in this process or as the built bundle's `proxy` command, and a raw client. Used by
+tests/test_transport_*.py."""
 from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
+import subprocess
+import sys
 import time
 
 from transport.sandbox_transport import Transport
@@ -14,7 +18,59 @@ QUICK = {"max_attempts": 6, "max_wait": 120, "budget": 900, "base": 0.01, "cap":
          "hold": "first_event"}
 
 
-class Proxied:
+class Asking:
+    """What both have: `port`, `token`, `path`."""
+
+    def connect(self):
+        return Raw(self.port)
+
+    def ask(self, data, method="POST", target="/v1/responses", headers=(), token=None):
+        """One request on a fresh connection -> Reply. `token`: the right one by default, "" for none."""
+        with self.connect() as raw:
+            raw.send(request(data, method, target, headers, self.token if token is None else token))
+            return raw.reply(method)
+
+    def records(self, wait_for=None):
+        """Attempt records so far; `wait_for` many are waited for (they are written a moment after the last byte)."""
+        until = time.monotonic() + 20
+        while True:
+            with open(os.path.join(self.path, "model_attempts.jsonl"), "rb") as file:
+                records = sorted(map(json.loads, file.read().splitlines()), key=lambda record: record["seq"])
+            if wait_for is None or len(records) >= wait_for:
+                return records
+            assert time.monotonic() < until, records
+            time.sleep(0.005)
+
+    def body(self, seq, kind):
+        with open(os.path.join(self.path, "bodies", "%06d.%s" % (seq, kind)), "rb") as file:
+            return file.read()
+
+
+class Bundled(Asking):
+    """`proxy` of the bundle in `dist`, as a process of its own; its directory is made in `folder`."""
+
+    def __init__(self, dist, folder, base_url, *options):
+        self.path, key = str(folder / "proxy"), folder / "key"
+        key.write_text(KEY)
+        command = [sys.executable, "-I", "-S", os.path.join(dist, "sandbox-worker.pyz"), "proxy", "--dir", self.path,
+                   "--upstream", base_url, "--key-file", str(key), *map(str, options)]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        info = os.path.join(self.path, "info.json")
+        while not os.path.exists(info) and self.process.poll() is None:
+            os.sched_yield()
+        with open(info) as file:
+            said = json.load(file)
+        self.port, self.token, self.said = said["port"], said["token"], None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.process.send_signal(signal.SIGTERM)
+        self.said = self.process.communicate(timeout=60)[1]
+
+
+class Proxied(Asking):
     def __init__(self, tmp_path, base_url, **settings):
         self.path = str(tmp_path)
         self.dirfd = os.open(self.path, os.O_RDONLY)
@@ -39,29 +95,13 @@ class Proxied:
         self.transport.stop()
         os.close(self.dirfd)
 
-    def connect(self):
-        return Raw(self.transport.port)
+    @property
+    def port(self):
+        return self.transport.port
 
-    def ask(self, data, method="POST", target="/v1/responses", headers=(), token=TOKEN):
-        """One request on a fresh connection -> Reply."""
-        with self.connect() as raw:
-            raw.send(request(data, method, target, headers, token))
-            return raw.reply(method)
-
-    def records(self, wait_for=None):
-        """Attempt records so far; `wait_for` many are waited for (they are written a moment after the last byte)."""
-        until = time.monotonic() + 20
-        while True:
-            with open(os.path.join(self.path, "model_attempts.jsonl"), "rb") as file:
-                records = sorted(map(json.loads, file.read().splitlines()), key=lambda record: record["seq"])
-            if wait_for is None or len(records) >= wait_for:
-                return records
-            assert time.monotonic() < until, records
-            time.sleep(0.005)
-
-    def body(self, seq, kind):
-        with open(os.path.join(self.path, "bodies", "%06d.%s" % (seq, kind)), "rb") as file:
-            return file.read()
+    @property
+    def token(self):
+        return self.transport.token
 
 
 def request(data=b"{}", method="POST", target="/v1/responses", headers=(), token=TOKEN):

@@ -26,6 +26,17 @@ def settings(wanted):
     return wanted["dialect"], wanted["content_type"], wanted["content_encoding"], wanted["clean"]
 
 
+@pytest.mark.parametrize("method, path, dialect", [
+    ("POST", "/v1/responses", "responses"), ("POST", "/v1/responses/?a=b", "responses"), ("POST", "/v1/%72esponses", "responses"),
+    ("POST", "/v1/responses%2F", "responses"), ("POST", "/v1/responses;v=1", "responses"), ("POST", "/v1/responses%3Bv", "responses"),
+    ("POST", "/v1beta/models/g%3AstreamGenerateContent", "generate_content"), ("POST", "/v1/chat%2Fcompletions", "chat"),
+    ("POST", "/v1/messages", "messages"), ("POST", "/v1/messages/count_tokens", None), ("GET", "/v1/responses", None),
+    ("POST", "/v1/responses_input", None), ("POST", "/v1/responses%00", None), ("POST", "/v1/responses%zz", None)])
+def test_a_model_request_is_known_however_its_path_is_written(method, path, dialect):
+    """A limit that an escape gets around would be none."""
+    assert dialects.dialect_of(method, path) == dialect
+
+
 @pytest.mark.parametrize("name", sorted(CORPUS))
 def test_corpus_at_every_cut(name):
     data, wanted = CORPUS[name]

@@ -79,7 +79,7 @@ def test_a46_contradictions_of_the_upstream_are_its_failure(tmp_path, answer):
 def test_the_key_stands_where_the_token_stood(tmp_path, place, sent):
     target = "/v1/responses?a=%2F&key=" + TOKEN if sent is None else "/v1/responses?a=%2F"
     with RawServer([[OK]]) as server, Proxied(tmp_path, server.url) as proxy:
-        assert proxy.ask(b"{}", target=target, token=None, headers=[sent % TOKEN] if sent else []).status == 200
+        assert proxy.ask(b"{}", target=target, token="", headers=[sent % TOKEN] if sent else []).status == 200
     head = server.requests[0][1]
     assert TOKEN.encode() not in head and head.count(KEY.encode()) == 1
     name = {"bearer": b"authorization", "query": None}.get(place, place.encode())
@@ -93,13 +93,14 @@ def test_the_key_stands_where_the_token_stood(tmp_path, place, sent):
                                                ("x-api-key", b"x-api-key", KEY.encode()), ("none", None, None)])
 def test_auth_says_where_the_key_goes(tmp_path, auth, name, value):
     with RawServer([[OK]]) as server, Proxied(tmp_path, server.url, auth=auth, headers={"X-Team": "blue"}) as proxy:
-        proxy.ask(b"{}", token=None, headers=["api-key: " + TOKEN, "Authorization: Bearer foreign-key"])
+        proxy.ask(b"{}", token="", headers=["api-key: " + TOKEN, "Authorization: Bearer foreign-key"])
     head = server.requests[0][1]
     assert b"foreign-key" not in head and header(head, b"api-key") is None and header(head, b"x-team") == b"blue"
     assert header(head, name or b"authorization") == value
 
 
-@pytest.mark.parametrize("target", ["/", "/health", "/v1x", "/v1/../admin", "/v1/%2e%2E/admin", "/v1/a/..%2fadmin"])
+@pytest.mark.parametrize("target", ["/", "/health", "/v1x", "/v1/../admin", "/v1/%2e%2E/admin", "/v1/a/..%2fadmin", "/v1/..;/admin",
+    "/v1/%252e%252e/admin", "/v1/..%3bx/admin"])
 def test_other_paths_go_without_the_key(tmp_path, target):
     with RawServer([[OK]]) as server, Proxied(tmp_path, server.url + "?api-version=7", headers={"X-Team": "blue"}) as proxy:
         assert proxy.ask(b"", "GET", target).status == 200
@@ -152,3 +153,9 @@ def test_redirects(tmp_path, location, status, rule):
     (record,) = proxy.records()
     assert reply.status == status and record["failure"] == "unexpected_response" and server.turns == 1
     assert (record["rule"] == "redirect_refused") == bool(rule)
+
+
+def test_every_location_counts(tmp_path):
+    answer = b"HTTP/1.1 307 T\r\nLocation: /v1/x\r\nLocation: http://evil.example/\r\nContent-Length: 0\r\n\r\n"
+    with RawServer([[answer]]) as server, Proxied(tmp_path, server.url) as proxy:
+        assert proxy.ask(b"{}").json["error"]["code"] == "redirect_refused"

@@ -7,6 +7,8 @@ import struct
 import threading
 import time
 
+import pytest
+
 from tests.proxied import TOKEN, Proxied, request
 from tests.rawserver import RawServer, json_answer
 
@@ -46,6 +48,23 @@ def test_a_client_that_leaves_in_the_middle_of_a_stream(tmp_path):
         (record,) = proxy.records(1)
     assert record["error"]["phase"] == "client" and record["status"] == 200 and record["events"] == 1
     assert record["response_bytes"] == len(DELTA) and record["decision"] == "forwarded"
+
+
+@pytest.mark.parametrize("how", ["fin", "rst", "half-close"])
+def test_a_client_that_leaves_before_its_request_is_complete(tmp_path, how):
+    """Nothing was sent to the upstream, and there is a record all the same."""
+    with RawServer([[OK]]) as server, Proxied(tmp_path, server.url) as proxy:
+        client = proxy.connect()
+        client.send(request(b"x" * 1000)[:-10])
+        if how == "half-close":
+            client.sock.shutdown(socket.SHUT_WR)
+            assert not client.more()
+        else:
+            leave(client, how)
+        (record,) = proxy.records(1)
+        assert proxy.ask(b"{}").status == 200
+    assert (record["decision"], record["rule"], record["error"]["phase"]) == ("refused", "client_left", "client")
+    assert record["request_bytes"] == 990 and record["sent_at"] is None and len(server.requests) == 1
 
 
 def test_a_wait_ends_when_the_client_leaves(tmp_path):

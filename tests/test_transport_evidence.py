@@ -9,8 +9,11 @@ import signal
 
 import pytest
 
+from tests.proxied import KEY, TOKEN, Proxied
+from tests.rawserver import RawServer, json_answer
 from transport.evidence import EvidenceFile, Redactor, atomic_write
 
+OK = json_answer()
 SECRETS = [b"sk-test-SECRET-123", b'quote"back\\slash/\xc3\xa9', b"sk-test-SECRET-123456", b"aabaab"]
 TEXTS = [
     b"Authorization: Bearer sk-test-SECRET-123\r\n",
@@ -129,3 +132,36 @@ def test_atomic_write_leaves_the_whole_file_and_nothing_else(dirfd, tmp_path):
     assert sorted(os.listdir(str(tmp_path))) == ["link", "result.json"]
     assert (tmp_path / "result.json").read_bytes() == b"three" * 100000
     assert not os.path.islink(str(tmp_path / "link"))
+
+
+def test_secrets_are_blanked_in_evidence_and_not_on_the_wire(tmp_path):
+    """E09: the provider echoes the key; chunks cut it in two."""
+    body = b'{"error":{"message":"Authorization: Bearer %s is bad"}}' % KEY.encode()
+    cut = body.index(KEY.encode()) + 5
+    answer = json_answer(body, b"422 No", b"X-Request-Id: %s\r\n" % KEY.encode())
+    at = len(answer) - len(body) + cut
+    with RawServer([[answer[:at], ("sleep", 0.05), answer[at:]]]) as server, Proxied(tmp_path,
+        server.url + "?key=" + KEY) as proxy:
+        reply = proxy.ask(b'{"k":"%s"}' % TOKEN.encode(), target="/v1/responses?key=" + TOKEN)
+    assert reply.body == body and server.requests[0][2] == b'{"k":"%s"}' % TOKEN.encode()
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            assert KEY.encode() not in path.read_bytes() and TOKEN.encode() not in path.read_bytes(), path
+    assert proxy.body(1, "response") == body.replace(KEY.encode(), b"*" * len(KEY))
+
+
+@pytest.mark.parametrize("mode, kept", [("all", 4), ("errors", 2), ("none", 0)])
+def test_which_bodies_are_kept(tmp_path, mode, kept):
+    with RawServer([[OK], [json_answer(b"{}", b"404 No")]]) as server, Proxied(tmp_path, server.url, bodies=mode) as proxy:
+        proxy.ask(b"1"), proxy.ask(b"2")
+    files = proxy.transport.files()
+    assert len([name for name in files if name.startswith("bodies/")]) == kept and "model_attempts.jsonl" in files
+    assert len(list((tmp_path / "bodies").iterdir()) if mode != "none" else []) == kept
+    for name, entry in files.items():
+        assert (tmp_path / name).stat().st_size == entry["size"]
+
+
+def test_the_cap_on_bodies_is_for_all_of_them(tmp_path):
+    with RawServer([[json_answer(b"z" * 5000)]]) as server, Proxied(tmp_path, server.url, limits={"body_bytes": 8000}) as proxy:
+        assert [proxy.ask(b"%d" % n).status for n in range(3)] == [200] * 3
+    assert sum(path.stat().st_size for path in (tmp_path / "bodies").iterdir()) == 8000

@@ -1,17 +1,11 @@
-"""Limits: requests and tokens at the proxy, threads and descriptors, bytes in evidence; main and auxiliary requests."""
+"""Promise: `limits` end the run at the proxy, in the caller's dialect and in words that no CLI repeats; main requests are the
+conversation's, all others are auxiliary."""
 from __future__ import annotations
-
-import json
-import os
-import resource
-import socket
-import threading
 
 import pytest
 
-from tests.proxied import KEY, TOKEN, Proxied, request
+from tests.proxied import Proxied
 from tests.rawserver import RawServer, json_answer
-from transport import reception
 
 OK = json_answer()
 RETRIED_WORDS = ("rate", "quota", "overload", "timeout", "timed out", "try again", "capacity", "unavailable")
@@ -73,114 +67,3 @@ def test_without_headers_model_and_tools_are_the_mark(tmp_path):
         for body in bodies:
             proxy.ask(body)
     assert [r["main"] for r in proxy.records()] == [True, False, True]
-
-
-def test_secrets_are_blanked_in_evidence_and_not_on_the_wire(tmp_path):
-    """E09: the provider echoes the key; chunks cut it in two."""
-    body = b'{"error":{"message":"Authorization: Bearer %s is bad"}}' % KEY.encode()
-    cut = body.index(KEY.encode()) + 5
-    answer = json_answer(body, b"422 No", b"X-Request-Id: %s\r\n" % KEY.encode())
-    at = len(answer) - len(body) + cut
-    with RawServer([[answer[:at], ("sleep", 0.05), answer[at:]]]) as server, Proxied(tmp_path,
-        server.url + "?key=" + KEY) as proxy:
-        reply = proxy.ask(b'{"k":"%s"}' % TOKEN.encode(), target="/v1/responses?key=" + TOKEN)
-    assert reply.body == body and server.requests[0][2] == b'{"k":"%s"}' % TOKEN.encode()
-    for path in tmp_path.rglob("*"):
-        if path.is_file():
-            assert KEY.encode() not in path.read_bytes() and TOKEN.encode() not in path.read_bytes(), path
-    assert proxy.body(1, "response") == body.replace(KEY.encode(), b"*" * len(KEY))
-
-
-@pytest.mark.parametrize("mode, kept", [("all", 4), ("errors", 2), ("none", 0)])
-def test_which_bodies_are_kept(tmp_path, mode, kept):
-    with RawServer([[OK], [json_answer(b"{}", b"404 No")]]) as server, Proxied(tmp_path, server.url, bodies=mode) as proxy:
-        proxy.ask(b"1"), proxy.ask(b"2")
-    files = proxy.transport.files()
-    assert len([name for name in files if name.startswith("bodies/")]) == kept and "model_attempts.jsonl" in files
-    assert len(list((tmp_path / "bodies").iterdir()) if mode != "none" else []) == kept
-    for name, entry in files.items():
-        assert (tmp_path / name).stat().st_size == entry["size"]
-
-
-def test_the_cap_on_bodies_is_for_all_of_them(tmp_path):
-    with RawServer([[json_answer(b"z" * 5000)]]) as server, Proxied(tmp_path, server.url, limits={"body_bytes": 8000}) as proxy:
-        assert [proxy.ask(b"%d" % n).status for n in range(3)] == [200] * 3
-    assert sum(path.stat().st_size for path in (tmp_path / "bodies").iterdir()) == 8000
-
-
-def test_when_connections_run_out_the_longest_idle_one_makes_room(tmp_path, monkeypatch):
-    monkeypatch.setattr(reception, "MAX_CONNECTIONS", 4)
-    with RawServer([[OK]]) as server, Proxied(tmp_path, server.url) as proxy:
-        idle = [proxy.connect() for _ in range(4)]
-        for client in idle:
-            client.send(request())
-            assert client.reply().status == 200
-        assert proxy.ask(b"1").status == 200
-        assert not idle[0].more()
-        idle[3].send(request())
-        assert idle[3].reply().status == 200
-
-
-def test_a_thread_that_cannot_be_had_is_a_503_and_a_record(tmp_path, monkeypatch):
-    go = threading.Event()
-    with RawServer([["read", ("wait", go), OK]]) as server, Proxied(tmp_path, server.url) as proxy:
-        busy = proxy.connect()
-        busy.send(request())
-        while not server.requests or proxy.transport.reception().free:
-            pass  # the only handler is at work
-        monkeypatch.setattr(proxy.transport, "new_thread",
-            lambda target: (_ for _ in ()).throw(RuntimeError("can't start new thread")))
-        with proxy.connect() as client:
-            reply = client.reply()
-        assert reply.status == 503 and reply.header(b"x-should-retry") == b"false"
-        go.set()
-        assert busy.reply().status == 200
-    assert sorted(r["rule"] for r in proxy.records()) == ["no_thread", "success"]
-
-
-def test_a_descriptor_that_cannot_be_had_is_a_503_and_a_record(tmp_path):
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with RawServer([[OK]]) as server, Proxied(tmp_path, server.url) as proxy:
-        assert proxy.ask(b"1").status == 200
-        while proxy.transport.reception().connections:
-            pass  # its descriptor is still on the way back
-        client, spare = socket.socket(), []
-        try:
-            # The limit is on the number, and other tests of this process may hold higher ones.
-            highest = max(map(int, os.listdir("/proc/self/fd")))
-            resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 32, hard))
-            while True:
-                try:
-                    spare.append(open("/dev/null"))
-                except OSError:
-                    break
-            client.settimeout(30)
-            client.connect(("127.0.0.1", proxy.transport.port))
-            answer = client.recv(65536)
-        finally:
-            for file in spare:
-                file.close()
-            client.close()
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert answer.startswith(b"HTTP/1.1 503 ") and proxy.ask(b"2").status == 200 and not proxy.transport.dead
-    assert [r["rule"] for r in proxy.records()] == ["success", "no_thread", "success"]
-
-
-def test_sixty_four_streams_at_once(tmp_path):
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-    event = b"data: " + json.dumps({"type": "response.output_text.delta", "delta": "x" * 100}).encode() + b"\n\n"
-    last = b'data: {"type":"response.completed","response":{"usage":{"input_tokens":1,"output_tokens":1,"total_tokens":2}}}\n\n'
-    chunks = b"".join(b"%x\r\n%s\r\n" % (len(e), e) for e in [event] * 50 + [last]) + b"0\r\n\r\n"
-    gate = threading.Event()
-    with RawServer([[head + chunks[:1000], ("wait", gate), chunks[1000:]]]) as server, Proxied(tmp_path, server.url) as proxy:
-        clients = [proxy.connect() for _ in range(64)]
-        for number, client in enumerate(clients):
-            client.send(request(b"%d" % number))
-        for client in clients:
-            assert client.until(event)
-        gate.set()
-        for client in clients:
-            reply = client.reply()
-            assert reply.body == event * 50 + last and reply.end == "framed"
-            client.sock.close()
-    assert len(proxy.records()) == 64 and proxy.transport.summary()["usage"]["total_tokens"] == 128

@@ -87,15 +87,15 @@ class Attempt:
     def _read_head(self):
         engine, record = self.engine, self.record
         self.head = head = self.link.read_head(self.client.watch, self._timeouts)
-        status, location = head.first[1], head.text(b"location")
+        status = head.first[1]
         engine.face.last_activity = now = monotonic()
         record["first_byte_at"], record["status"] = now + engine.epoch, status
         record["response_headers"] = headers = kept_headers(head)
         raw = headers.get("retry-after")
         record["retry_after"] = ", ".join(raw) if isinstance(raw, list) else raw  # one value, as RFC 9110 5.3 joins them
         self._state("streaming")
-        if 300 <= status < 400 and location is not None and not engine.route.same_origin(location):
-            raise UpstreamFailed("head", "redirect_refused", location[:200], "unexpected_response", rule="redirect_refused")
+        if 300 <= status < 400:
+            self._refuse_redirect()
         self.body = http1.response_body(head, self.request.asking.head.first[0])
         self.reader = Reader(self.request.dialect, head.text(b"content-type"), head.text(b"content-encoding"))
         self.answer = Answer(head, self.body.framing, Spool(engine.dirfd))
@@ -103,6 +103,12 @@ class Attempt:
             self.hold_until = now + HOLD_SECONDS
         if not self.body.done:
             self.response_file = engine.bodies.open(record["seq"], "response")
+
+    def _refuse_redirect(self):
+        for value in self.head.names.get(b"location", ()):
+            location = value.decode("latin-1")
+            if not self.engine.route.same_origin(location):
+                raise UpstreamFailed("head", "redirect_refused", location[:200], "unexpected_response", rule="redirect_refused")
 
     def _read_body(self):
         engine, body, link, watch = self.engine, self.body, self.link, self.client.watch

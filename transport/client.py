@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import fcntl
+import re
 import socket
 import struct
 
@@ -22,6 +23,7 @@ BODY_TIMEOUT = 300.0  # without one byte of a request body
 DRAIN = 5.0
 SIOCOUTQ = 0x5411     # linux/sockios.h: bytes not yet acknowledged by the peer
 READ = 65536
+_EMPTY_LINES = re.compile(rb"(?:\r\n)*")
 
 
 class Client:
@@ -40,8 +42,8 @@ class Client:
         if not data:
             self.idle_since = monotonic()
         while True:
-            while data[:2] == b"\r\n":  # RFC 9112 2.2: empty lines before a request line are skipped
-                data, searched = data[2:], 0
+            if data[:2] == b"\r\n":  # RFC 9112 2.2: empty lines before a request line are skipped
+                data, searched = data[_EMPTY_LINES.match(data).end():], 0
             end = http1.head_end(data, searched)
             if end >= 0:
                 self.buffer = data[end:]

@@ -16,6 +16,8 @@ Pure: no I/O, no clock.
 """
 from __future__ import annotations
 
+import re
+
 from transport import dialect_events, sse
 from transport.body_delays import body_delay
 from transport.error_shapes import error_of
@@ -25,6 +27,7 @@ from transport.usage_shapes import normalise_usage
 LIMIT = sse.LIMIT
 EXCERPT = 500
 _FAILED = {"code": None, "type": "response.failed", "message": None}
+_ESCAPED = re.compile(r"%([2-7][0-9A-Fa-f])")
 _PARSE_WHOLE = 1 << 20  # request bodies over this are scanned for three keys, not parsed
 _ENDINGS = (("/responses", "responses"), ("/responses/compact", "responses"), ("/chat/completions", "chat"),
             ("/messages", "messages"), (":generateContent", "generate_content"),
@@ -32,10 +35,11 @@ _ENDINGS = (("/responses", "responses"), ("/responses/compact", "responses"), ("
 
 
 def dialect_of(method: str, path: str) -> str | None:
-    """The dialect of a model request, or None for anything else (token counting, model lists, batches, GET, ...)."""
+    """The dialect of a model request, or None for anything else (token counting, model lists, batches, GET, ...). A server
+    undoes escapes and may cut path parameters off; what it takes for a model request counts as one here."""
     if method.upper() != "POST":
         return None
-    bare = path.partition("?")[0].rstrip("/")
+    bare = _ESCAPED.sub(lambda found: chr(int(found.group(1), 16)), path.partition("?")[0]).partition(";")[0].rstrip("/")
     return next((dialect for ending, dialect in _ENDINGS if bare.endswith(ending)), None)
 
 

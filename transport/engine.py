@@ -144,6 +144,13 @@ class Engine:
                       error={"phase": "client", "kind": rule, "message": message[:500]})
         self.closed(record, opened=False)
 
+    def record_abandoned(self, request, reason):
+        """The client left, or the run stopped, before the request was complete: nothing was sent, nobody is answered."""
+        record = self.new_record(request, 0)
+        error = reason.as_record()
+        record.update(decision="refused", rule=error["kind"], error=error)
+        self.closed(record, opened=False)
+
     # -- attempts ------------------------------------------------------------------------------------------------
     def new_record(self, request, attempt):
         record = request.asking.blank.copy()

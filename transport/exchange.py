@@ -34,13 +34,13 @@ def serve(engine, sock, face):
 
 
 def _serve_one(engine, client):
-    request = None
+    request, client.sent = None, 0
     try:
         data = client.read_head()
         if data is None:
             return False
         asking, body = engine.askings.read(data)
-        client.http10, client.sent = asking.http10, 0
+        client.http10 = asking.http10
         request = Request(engine.next_request(), asking, monotonic())
         if asking.refusal is not None:
             raise Refused(*asking.refusal)
@@ -51,7 +51,9 @@ def _serve_one(engine, client):
         _refuse(engine, client, request, rule, error.message, error.status)
     except Refused as refused:
         _refuse(engine, client, request, refused.rule, refused.detail)
-    except (ClientLeft, Stopped):
+    except (ClientLeft, Stopped) as reason:
+        if request is not None and not request.complete:
+            engine.record_abandoned(request, reason)
         raise
     except Exception as error:  # ours: said, recorded, answered; the next request is served
         _refuse(engine, client, request, "handler", "%s: %s" % (type(error).__name__, error))
@@ -92,4 +94,4 @@ def _read_body(engine, client, request, body):
     except SpoolFull as error:
         raise Refused("no_room", str(error))
     finally:
-        request.spool, request.size = spool, spool.size
+        request.spool, request.size, request.complete = spool, spool.size, body.done

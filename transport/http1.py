@@ -4,7 +4,9 @@ Rules of this file
 - Strict on both sides. What two readers could understand differently is refused (`Malformed`), never repaired: two
   lengths, length and chunked, bare CR or LF, folded lines, spaces before the colon (RFC 9112 sections 2.2, 5.1, 6.3;
   RFC 9110 5.5). A proxy that guesses here desynchronises a connection (case A46).
-- Heads are parsed from complete heads: the caller reads until CRLF CRLF (`head_end`), at most MAX_HEAD bytes.
+- Heads are parsed from complete heads: the caller reads until CRLF CRLF (`head_end`), at most MAX_HEAD bytes. What can never
+  become one (bare LF, a control character, another protocol's greeting) is refused at once: nobody waits for an end that
+  does not come.
   256 KiB: nginx takes 32 KiB, Node 16 KiB, hyper 400 KiB; agent CLIs put JSON metadata into headers.
 - Header lines keep their bytes and order on the way through; look-ups use the lower-case name.
 - A body reader takes bytes as they come (`feed`) and returns the body's bytes in them; `wire` are the bytes to forward
@@ -13,15 +15,21 @@ Rules of this file
 """
 from __future__ import annotations
 
+import re
+
 MAX_HEAD = 256 * 1024
 MAX_CHUNK_LINE = 4096  # chunk-size with extensions; hyper and nginx are of the same order
 _TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # RFC 9110 5.6.2
 _HEX = b"0123456789abcdefABCDEF"
 _DIGITS = b"0123456789"
 _CONTROLS = bytes(c for c in range(32) if c != 9) + b"\x7f"
+_NO_HEAD = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r[^\n]")
+_NO_TARGET = re.compile(rb"[\t#]")  # RFC 9112 3.2: white space and fragments; servers disagree about where such a target ends
+_HTTP1 = b"HTTP/1."
 
 # RFC 9110 7.6.1, plus the proxy headers of RFC 9112 and the de facto Keep-Alive and Proxy-Connection. `Trailer` is
 # end to end (RFC 9110 6.6.2). What `Connection` names comes on top.
+# Content-Length is never hop-by-hop, even where `Connection` names it: a message would lose its end.
 HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate",
                         b"proxy-authorization", b"te", b"transfer-encoding", b"upgrade"))
 _SEEN = {}       # header lines read before -> Field: a CLI and its endpoint say most of them with every message
@@ -76,8 +84,15 @@ class Head:
     def end_to_end(self, also=HOP_BY_HOP):
         """The lines that go on to the other side, without hop-by-hop ones and what `Connection` names. `also`, where given,
         is a set of lower-case names that holds HOP_BY_HOP."""
-        drop = also.union(self.listed(b"connection")) if b"connection" in self.names else also
+        named = [name for name in self.listed(b"connection") if name != b"content-length"]
+        drop = also.union(named) if named else also
         return [line for name, _, line in self.fields if name not in drop]
+
+    def keep_one(self, name, value):
+        """A header that is repeated stays once, with this value."""
+        line = name.title() + b": " + value
+        self.fields = [field for field in self.fields if field[0] != name] + [(name, value, line)]
+        self.names[name] = [value]
 
     def pairs(self):
         """[(name in lower case, value)] as text: Latin-1 (RFC 9110 5.5)."""
@@ -85,11 +100,35 @@ class Head:
 
 
 def head_end(data, start=0):
-    """Index just after the head's empty line, or -1 while it is not there. Too long a head is Malformed (431)."""
+    """Index just after the head's empty line, or -1 while it is not there; bytes before `start` were looked at before. Too
+    long a head is Malformed (431), and so is one that cannot be completed."""
     end = data.find(b"\r\n\r\n", start)
     if (end if end >= 0 else len(data)) > MAX_HEAD:
         raise Malformed("the head is longer than %d bytes" % MAX_HEAD, 431)
-    return end + 4 if end >= 0 else -1
+    if end >= 0:
+        return end + 4
+    broken = _NO_HEAD.search(data, start)
+    if broken:
+        raise Malformed("a control character or bare line end in the head: %r" % data[max(0, broken.start() - 20):broken.end()])
+    return -1
+
+
+def response_end(data, start=0):
+    """The same for a response, whose first bytes are known."""
+    if not data.startswith(_HTTP1) and not _HTTP1.startswith(data):
+        raise Malformed("no HTTP/1.1 response: %r" % data[:40])
+    return head_end(data, start)
+
+
+def refuses_request(data):
+    """Is what a server says while a request is still being sent an error, so that it does not want the rest? Interim answers
+    and good ones do not mean that (RFC 9112 9.5)."""
+    while data[9:10] == b"1":
+        end = data.find(b"\r\n\r\n")
+        if end < 0:
+            return False
+        data = data[end + 4:]
+    return data[9:10] not in (b"", b"1", b"2", b"3")
 
 
 def _parse_headers(lines):
@@ -122,6 +161,8 @@ def parse_request(data):
     first = lines[0].split(b" ")
     if len(first) != 3 or not first[0] or not first[1] or first[0].translate(None, _TOKEN):
         raise Malformed("a request line that is none: %r" % lines[0][:60])
+    if _NO_TARGET.search(first[1]):
+        raise Malformed("a target that is none: %r" % first[1][:60])
     if first[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
         raise Malformed("HTTP/1.1 is spoken here, not %r" % first[2][:20], 505 if first[2][:5] == b"HTTP/" else 400)
     del lines[0]
@@ -148,7 +189,7 @@ def _status_line(line):
 
 
 def content_length(head):
-    """The one Content-Length, or None. Equal repeats are folded (RFC 9112 6.3 rule 5); all else is refused."""
+    """The one Content-Length, or None. Equal repeats become one (RFC 9110 8.6); all else is refused."""
     values = head.names.get(b"content-length")
     if not values:
         return None
@@ -158,6 +199,7 @@ def content_length(head):
     only = members.pop()
     if members or not only or only.translate(None, _DIGITS) or len(only) > 18:
         raise Malformed("contradictory or unreadable Content-Length")
+    head.keep_one(b"content-length", only)
     return int(only)
 
 

@@ -98,7 +98,7 @@ class Askings:
 class Request:
     """`asking`, then what its body says. `size` is 0 until the body is read; `hashed` comes after that."""
     spool = model = first_seq = _sha256 = _fingerprint = None
-    main = described = False
+    main = described = complete = False  # complete: its body was read to the end
     size, tools = 0, ()
 
     def __init__(self, number, asking, got_at):

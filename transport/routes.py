@@ -108,10 +108,14 @@ class Route:
 
 
 def has_dot_segment(path):
+    """Also escaped, escaped twice, with backslashes, or with a path parameter, as some servers read it ("/..;/")."""
     if "." not in path and "%2" not in path.lower():
         return False
-    plain = path.lower().replace("%2e", ".").replace("%2f", "/").replace("\\", "/").replace("%5c", "/")
-    return any(segment in (".", "..") for segment in plain.split("/"))
+    plain, seen = path.lower(), None
+    while plain != seen:
+        seen, plain = plain, plain.replace("%25", "%")
+    plain = plain.replace("%2e", ".").replace("%2f", "/").replace("\\", "/").replace("%5c", "/").replace("%3b", ";")
+    return any(segment.partition(";")[0] in (".", "..") for segment in plain.split("/"))
 
 
 def token_in_query(target, token):

@@ -4,8 +4,9 @@ Rules of this file
 - Every failure is an UpstreamFailed whose phase says what was being done (resolve, connect, tls, send, head, body).
 - A connection is used again only when the last answer was read to its framed end and both sides keep it alive. A reused
   one may have been closed by the server meanwhile: `Link.reused` and `Link.got_byte` let the caller replay once.
-- The head and a small body go out in one send. A server may answer before it has read the request (413, 401): while
-  sending, readable bytes stop the sending, and a failed send is followed by a look for an answer (httpcore does the same).
+- The head and a small body go out in one send. A server may answer before it has read the request: while sending, an error
+  (413, 401) stops the sending, interim and good answers do not (RFC 9112 9.5: a `100` nobody asked for, a stream that begins
+  early); a failed send is followed by a look for an answer.
 - Deadlines: CONNECT_TIMEOUT per address; first byte and idle as configured, none by default.
 """
 from __future__ import annotations
@@ -26,10 +27,10 @@ CONNECT_TIMEOUT = 10.0      # for the last address; the others get FIRST_TRY, so
 FIRST_TRY = 3.0
 READ = 65536
 MAX_IDLE = 32
-SURE = 0.05                 # seconds of idleness after which a look is worth its system call
 IDLE_FOR = 50.0             # seconds; below the 60 s of common load balancers
 ONE_SEND = 128 * 1024       # head and body together in one send up to here
 MAX_INTERIM = 32
+EARLY = 1024 * 1024         # bytes of an answer taken while the request is still being sent
 
 
 class Link:
@@ -41,7 +42,7 @@ class Link:
         self.reused, self.got_byte, self.reusable, self.since, self.sent_all = False, False, True, 0.0, False
 
     def is_stale(self):
-        """Readable while idle: closed, or something that belongs to no request."""
+        """Readable while idle: closed, or bytes that belong to no request and would be taken for the next one's answer."""
         probe = select.poll()
         probe.register(self.fd, POLLIN)
         return bool(self.stream.buffered() or probe.poll(0))
@@ -67,27 +68,29 @@ class Link:
                 return True
             rest = memoryview(rest)
             while rest:
-                watch.wait(self.fd, POLLIN | POLLOUT)
+                watch.wait(self.fd, POLLIN | POLLOUT if len(self.data) < EARLY else POLLOUT)
                 taken = self.stream.send(rest)
-                if not taken and self._answered():
+                if not taken and len(self.data) < EARLY and self._is_refused():
                     return False
                 rest = rest[taken:]
             return True
         except OSError as error:
-            if self._answered() and self.data:
+            self._is_refused()
+            if self.data:
                 return False
             raise from_os_error("send", error)
 
-    def _answered(self):
-        """Bytes of an early answer, or the end of the connection, while the request is still being sent."""
-        self.reusable = False
+    def _is_refused(self):
+        """While sending: takes the bytes of an early answer. -> is it an error, or the end, so that the rest is not wanted?"""
         try:
             data = self.stream.recv(READ)
         except OSError:
             return False
-        if data:
-            self.data += data
-        return data is not None
+        if data is None:
+            return False
+        self.reusable = False
+        self.data += data
+        return not data or http1.refuses_request(self.data)
 
     def read(self, watch, until, on_timeout, eager=True):
         """The next bytes; b"" at the end. `eager`: bytes are probably there, try before polling."""
@@ -110,13 +113,13 @@ class Link:
                 more = self._more_head(watch, timeouts, data)
                 start = max(0, len(data) - 3)
                 data = data + more if data else more
-                end = http1.head_end(data, start)
+                end = http1.response_end(data, start)
             head = http1.parse_response(data[:end])
             data = data[end:]
             if head.first[1] >= 200:
                 self.data = data
                 return head
-            end = http1.head_end(data)
+            end = http1.response_end(data)
             interim += 1
             if head.first[1] == 101 or interim > MAX_INTERIM:
                 raise http1.Malformed("%d where a final answer is due" % head.first[1])
@@ -157,8 +160,7 @@ class Upstream:
                 link = self._idle.pop()  # the latest: what is not needed grows old at the other end
             except IndexError:
                 break  # another thread took it
-            idle = monotonic() - link.since
-            if idle < SURE or (idle < IDLE_FOR and not link.is_stale()):
+            if monotonic() - link.since < IDLE_FOR and not link.is_stale():
                 link.reused = True
                 return link
             link.close()
