@@ -43,7 +43,7 @@ def test_the_callers_words_stay(tmp_path):
                         lambda program, path, cwd: None)
     assert made["argv"] == ["mini", "-c", "own.yaml", "-o", "t.json", "-y", "--exit-immediately", "-c",
                             str(tmp_path / "mini" / mini.CONFIG)]
-    assert made["state"] == str(tmp_path.resolve()) and made["baseline"] == {"trajectory": "t.json"}
+    assert made["state"] == str(tmp_path.resolve()) and made["baseline"]["trajectory"] == "t.json"
 
 
 def test_a_path_with_an_equals_sign_is_no_setting(tmp_path):

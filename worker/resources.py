@@ -33,9 +33,17 @@ def groups():
 
 
 def counter(what, mine, early=None):
-    """The number, or None; early: contents of some of the files, read before.
+    """The number, or None; early: contents of some of the files, read before."""
+    value = number_of(COUNTERS[what], mine, early)
+    if value is None and what == "oom":
+        return _number(read("/proc/vmstat", 1 << 17), b"oom_kill")
+    return value
+
+
+def number_of(files, mine, early=None):
+    """The first number that one of the files (see COUNTERS) holds, or None.
     A container's own mount shows its group at the root, the host's below the group's path."""
-    for controller, name, word in COUNTERS[what]:
+    for controller, name, word in files:
         path = mine.get(controller, "/").strip("/")
         for place in (os.path.join(ROOT, controller, path), os.path.join(ROOT, controller),
                       os.path.join(ROOT, "unified", path)):
@@ -43,8 +51,6 @@ def counter(what, mine, early=None):
             value = _number(early[path] if early and path in early else read(path), word)
             if value is not None:
                 return value
-    if what == "oom":
-        return _number(read("/proc/vmstat", 1 << 17), b"oom_kill")
     return None
 
 

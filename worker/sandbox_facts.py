@@ -17,12 +17,22 @@ def facts():
         "cpus": len(os.sched_getaffinity(0)), "memory_limit_mib": _memory_limit(), "pid": os.getpid(),
         "pid_1": (read("/proc/1/cmdline", 200).split(b"\0")[0].decode("utf-8", "replace") or None),
         "proc": os.path.exists("/proc/self/stat"), "children_file": os.path.exists("/proc/self/task/%d/children" % os.getpid()),
-        "ctypes": kernel.HAVE_CTYPES, "subreaper": is_subreaper(), "pidfd": hasattr(os, "pidfd_open"),
-        "seccomp": _status("Seccomp"), "no_new_privs": _status("NoNewPrivs"), "capabilities": _status("CapEff"),
+        "ctypes": kernel.HAVE_CTYPES, "subreaper": is_subreaper(), "pidfd": _has_pidfd(),
+        "seccomp": status("Seccomp"), "no_new_privs": status("NoNewPrivs"), "capabilities": status("CapEff"),
     }
 
 
-def _status(name):
+def _has_pidfd():
+    """Asked of the kernel: gVisor has none, whatever Python offers."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):  # Python 3.8; ENOSYS
+        return False
+    return True
+
+
+def status(name):
+    """A line of /proc/self/status, or None."""
     for line in read("/proc/self/status", 8192).decode("utf-8", "replace").splitlines():
         key, _, value = line.partition(":")
         if key == name:

@@ -18,8 +18,9 @@ USAGE_LINES = {
     "verdict": "verdict OUT",
     "schema": "schema input|launch|attempt|cleanup|observations|result",
     "explode": "explode DIR",
+    "doctor": "doctor [--harness NAME] [--dir DIR] [--json]",
 }
-LATER = ("export", "report", "doctor")
+LATER = ("export", "report")
 USAGE = 64
 
 

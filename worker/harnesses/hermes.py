@@ -18,6 +18,7 @@ import signal
 
 from worker import harnesses
 from worker.contract import BadInput
+from worker.harnesses import python_program
 
 NAME = "hermes"
 PROGRAMS = ("hermes", "hermes-agent")
@@ -76,7 +77,8 @@ def prepare(job, base_url, token, state_dir, which=harnesses.which):
     program = which(argv[0], env.get("PATH") or os.environ.get("PATH"), job["cwd"]) or argv[0]
     return {
         "argv": argv, "given_argv": given or argv, "program": program, "env": additions, "state": os.path.realpath(home),
-        "baseline": {"version": version_of(program), "prompt_in_argv": asked}, "notes": [], "stdin": "null",
+        "baseline": {"version": python_program.version_of(program, "hermes_agent"), "prompt_in_argv": asked},
+        "notes": [], "stdin": "null",
         "prompt_in_argv": asked,
     }  # fmt: skip
 
@@ -94,17 +96,3 @@ def put(path, own):
         os.rename(path, path + ".before-run")
     with open(path, "w", encoding="utf-8") as file:
         json.dump(own, file)
-
-
-def version_of(program):
-    """The version of the package beside a console script (PREFIX/bin/hermes -> PREFIX/lib/python*/site-packages), or None."""
-    library = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(program))), "lib")
-    try:
-        for python in sorted(os.listdir(library)):
-            packages = os.path.join(library, python, "site-packages")
-            for name in os.listdir(packages) if os.path.isdir(packages) else ():
-                if name.startswith("hermes_agent-") and name.endswith(".dist-info"):
-                    return name[len("hermes_agent-") : -len(".dist-info")]
-    except OSError:
-        pass
-    return None

@@ -17,6 +17,7 @@ import os
 import signal
 
 from worker import harnesses
+from worker.harnesses import python_program
 from worker.session import PROMPT
 
 NAME = "mini"
@@ -31,6 +32,7 @@ IDENTITY_HEADERS = ()
 READER = "worker.harnesses.mini_reader"
 CLIENT_TIMER = None  # the SDK's 600 s are raised to the run's timeout
 EXIT_ZERO_IS_SUCCESS = False
+VERSION_WORD = "--help"  # it has no --version; the package beside it tells
 
 CONFIG, TRAJECTORY = "sandbox-worker.yaml", "trajectory.json"
 CONFIG_OPTIONS, OUTPUT_OPTIONS = ("-c", "--config"), ("-o", "--output")
@@ -63,7 +65,8 @@ def prepare(job, base_url, token, state_dir, which=harnesses.which):
     return {
         "argv": [program] + words + own, "given_argv": given, "program": program, "env": additions,
         "state": os.path.realpath(os.path.dirname(trajectory)),
-        "baseline": {"trajectory": os.path.basename(trajectory)}, "notes": notes, "stdin": "null", "prompt_in_argv": False,
+        "baseline": {"trajectory": os.path.basename(trajectory), "version": python_program.version_of(program, "mini_swe_agent")},
+        "notes": notes, "stdin": "null", "prompt_in_argv": False,
     }  # fmt: skip
 
 
