@@ -7,7 +7,8 @@ import sys
 COMMANDS = {"run": "worker.sandbox_runner", "stop": "worker.stopping", "status": "worker.host.status",
             "verify": "worker.host.verify", "show": "worker.host.show", "verdict": "worker.host.verdict",
             "schema": "worker.host.schema", "explode": "worker.host.explode", "proxy": "worker.proxying",
-            "recover": "worker.recovering", "doctor": "worker.doctor"}
+            "recover": "worker.recovering", "doctor": "worker.doctor",
+            "summarize": "worker.host.summarize"}
 GRADE, USAGE, BAD_INPUT, NO_OUTCOME, MASK, FAILED, NO_DIRECTORY, RETRY = 0, 64, 65, 66, 69, 70, 73, 75
 
 

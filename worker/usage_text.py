@@ -17,6 +17,7 @@ USAGE_LINES = {
     "show": "show OUT",
     "verdict": "verdict OUT",
     "schema": "schema input|launch|attempt|cleanup|observations|result",
+    "summarize": "summarize OUT... | - [--to DIR] [--json | --tsv]",
     "explode": "explode DIR",
     "doctor": "doctor [--harness NAME] [--dir DIR] [--json]",
 }

@@ -32,7 +32,7 @@ def open_regular(directory, name):
         raise NotReadable("%s: is no name inside the directory" % name)
     place = os.path.join(directory, *parts[:-1])
     try:
-        if os.path.realpath(place) != os.path.join(os.path.realpath(directory), *parts[:-1]):
+        if len(parts) > 1 and os.path.realpath(place) != os.path.join(os.path.realpath(directory), *parts[:-1]):
             raise NotReadable("%s: is reached through a symlink" % name)
         fd = os.open(os.path.join(place, parts[-1]), READ)
     except (OSError, ValueError) as error:
@@ -43,12 +43,12 @@ def open_regular(directory, name):
     return fd
 
 
-def read_document(directory, name):
-    """The JSON object in file `name`.  Raises NotReadable."""
+def read_document(directory, name, largest=LARGEST_DOCUMENT):
+    """The JSON object in file `name` of at most `largest` bytes.  Raises NotReadable."""
     with os.fdopen(open_regular(directory, name), "rb") as file:
-        text = file.read(LARGEST_DOCUMENT + 1)
-    if len(text) > LARGEST_DOCUMENT:
-        raise NotReadable("%s: is larger than %d bytes" % (name, LARGEST_DOCUMENT))
+        text = file.read(largest + 1) if os.fstat(file.fileno()).st_size <= largest else None
+    if text is None or len(text) > largest:
+        raise NotReadable("%s: is larger than %d bytes" % (name, largest))
     try:
         document = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -58,9 +58,9 @@ def read_document(directory, name):
     return document
 
 
-def read_result(directory):
+def read_result(directory, largest=LARGEST_DOCUMENT):
     """The result document with outcome and disposition in their shape.  Raises NotReadable."""
-    result = read_document(directory, RESULT)
+    result = read_document(directory, RESULT, largest)
     for field, names in (("outcome", OUTCOME_FIELDS), ("disposition", DISPOSITION_FIELDS), ("files", ())):
         part = result.get(field)
         if not isinstance(part, dict) or any(name not in part for name in names):
