@@ -113,7 +113,33 @@ def test_a_stopped_worker_is_continued(bundle, tmp_path):
     run = Started(bundle, tmp_path, then="os.kill(os.getppid(), 19); print('{\"type\":\"stopped it\"}', flush=True)")
     done = run.end()
     assert {"type": "stopped it"} in done.events and done.receipt["cleanup_confirmed"] is True
-    assert done.result["return_code"] == 0
+    assert done.result["return_code"] == 0 and "supervision_stopped" in done.warnings()
+
+
+STOP_BOTH = """
+worker = os.getppid()
+guard = int(open('/proc/%%d/stat' %% worker).read().rpartition(')')[2].split()[1])
+%s
+"""
+
+
+@pytest.mark.parametrize("then", ["os.kill(guard, 19); os.kill(worker, 19); time.sleep(600)",
+                                  "os.kill(guard, 19); os.kill(worker, 19)",
+                                  "while True: os.kill(guard, 19); os.kill(worker, 19); time.sleep(0.01)",
+                                  "os.kill(guard, 19); os.kill(worker, 9); time.sleep(600)"],
+                         ids=["and stays", "and exits", "again and again", "and kills the worker"])
+def test_guard_and_worker_stopped_together_go_on_at_the_deadline(bundle, tmp_path, then):
+    """The kernel continues them by a timer (SIGCONT): the run ends by its own deadline, and says that it was stopped."""
+    token = uuid.uuid4().hex
+    done = runs.run(bundle, tmp_path, cwd="/", timeout=2, grace=0.5, command=[
+        sys.executable, "-I", "-S", "-u", "-c", AGENT % (STOP_BOTH % then), token])
+    assert survivors.of(token) == []
+    assert done.receipt["cleanup_confirmed"] is True and len(done.receipt["killed"]) >= 2
+    if "worker, 9" in then:
+        assert done.outcome["kind"] == "worker_error"
+    else:
+        assert "supervision_stopped" in done.warnings()
+        assert done.outcome["kind"] == ("wall_timeout" if "sleep" in then else "completed")
 
 
 def test_a_stopped_guard_is_continued_at_the_end(bundle, tmp_path):

@@ -4,10 +4,11 @@ from __future__ import annotations
 import json
 import os
 
-from worker import cli, intake, launch
+from worker import cli, intake, kernel, launch
 from worker.contract import BadInput
 from worker.run import Run
 from worker.session import DONE, PROMPT
+from worker.supervise import LATE
 
 
 def guard_run(link, complaint, source):
@@ -22,6 +23,7 @@ def guard_run(link, complaint, source):
         answer = {"exposed": exposed_places(run), "files": prompt_entry(job)}
         if link.receive():  # "ready": it listens
             intake.claim(session, run.marker)
+            kernel.continue_in(job["timeout"] + LATE)
             link.send(json.dumps(answer).encode())
     except (BadInput, intake.NotUsable, intake.Interrupted) as error:
         link.close()  # the worker ends by that

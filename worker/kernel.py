@@ -5,6 +5,8 @@ without ctypes leave a promise unkept, which the receipt then says, but never st
 """
 from __future__ import annotations
 
+import signal
+
 try:
     import ctypes
 
@@ -14,6 +16,7 @@ try:
 except (ImportError, OSError, AttributeError):  # python3-minimal, a static build without dlopen
     HAVE_CTYPES = False
 
+CLOCK_MONOTONIC = 1
 CAP_SYS_PTRACE, CAP_PERFMON = 19, 38  # with either, one could read the memory of guard and worker
 
 
@@ -38,6 +41,24 @@ def set_not_dumpable():
 
 def set_no_new_privs():
     return prctl(38, 1) == 0
+
+
+def continue_in(seconds, times=20):
+    """Timers in the kernel that send SIGCONT to this process in `seconds`, and then once a second. A stopped process wakes for
+    no timer of its own, but the mere sending of SIGCONT continues it, whoever had stopped it; to one that runs it means nothing.
+    Each is a timer of its own: a periodic one is armed again by delivery, and a new SIGSTOP takes a SIGCONT away before that.
+    False where the libc has no such timers."""
+    try:
+        libc = _libc if hasattr(_libc, "timer_create") else ctypes.CDLL("librt.so.1")  # glibc before 2.34
+    except (NameError, OSError):
+        return False
+    event = (ctypes.c_int * 16)()  # struct sigevent: a pointer, the signal, 0 for SIGEV_SIGNAL
+    event[ctypes.sizeof(ctypes.c_void_p) // 4] = signal.SIGCONT
+    for number in range(times):
+        timer, spec = ctypes.c_void_p(), (ctypes.c_long * 4)(0, 0, int(seconds) + number, int(seconds % 1 * 1e9))
+        if libc.timer_create(CLOCK_MONOTONIC, event, ctypes.byref(timer)) or libc.timer_settime(timer, 0, spec, None):
+            return False
+    return True
 
 
 def drop_from_bounding_set(capabilities=(CAP_SYS_PTRACE, CAP_PERFMON)):

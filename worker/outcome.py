@@ -274,7 +274,13 @@ WARNINGS = (
     ("nonzero_exit", lambda f, kind: kind == "completed" and f.get("main_status") != 0, lambda f: str(f.get("main_status"))),
     ("empty_output", lambda f, kind: kind == "completed" and not f.get("final_message"), lambda f: "no final message"),
     ("lingered", lambda f, kind: part(f, "ending", "lingered"), lambda f: "it was done and did not exit"),
+    (
+        "supervision_stopped",
+        lambda f, kind: part(f, "ending", "worker_stops") or (part(f, "ending", "late_s") or 0) >= LATE,
+        lambda f: "%d times the worker, %.0f s over the deadline" % (f["ending"]["worker_stops"], f["ending"]["late_s"]),
+    ),
 )
+LATE = 1.0  # seconds: supervise.LATE, when stopped processes are continued
 
 
 def recovered(wire):

@@ -18,7 +18,7 @@ from worker.sandbox_facts import facts
 
 LINES = (names.EVENTS, names.ATTEMPTS)
 ENDING = {"cause": "worker_died", "signals": [], "signal_received": None, "main_status": None, "timed_out": False,
-          "lingered": False}
+          "lingered": False, "late_s": 0.0}
 
 
 def facts_from_disk(run, info):
@@ -30,8 +30,9 @@ def facts_from_disk(run, info):
     register(session)
     live = _live(run, session)
     wire = fold_attempts(lines_of(session, names.ATTEMPTS)) if run.job["model"] else None
+    ending = dict(ENDING, worker_stops=info["stopped"])
     return {
-        "ending": dict(ENDING), "receipt": info["receipt"], "wire": wire, "live": live, "capture_gaps": gaps,
+        "ending": ending, "receipt": info["receipt"], "wire": wire, "live": live, "capture_gaps": gaps,
         "worker_error": info["complaint"] or _death(info["status"]), "launch_error": None, "main_status": None,
         "sandbox": facts(), "output_seen": live.events > 0, "ended_at": session.clock.now()}
 

@@ -5,10 +5,10 @@ import json
 import os
 
 from transport.sandbox_transport import Transport
-from worker import cli, fence, harnesses, launch
+from worker import cli, fence, harnesses, kernel, launch
 from worker.run import Run
 from worker.session import DONE, EVENTS, STATE, STDERR, Clock, Session
-from worker.supervise import spawn
+from worker.supervise import LATE, spawn
 
 # Standard library that is needed after the launch, loaded before it where the agent could rewrite it; some only for some runs.
 NEEDED_LATER = ("array", "hashlib", "re", "resource", "select", "stat", "struct", "zlib")
@@ -102,6 +102,7 @@ def start(run):
         return True
     if run.transport:
         run.transport.start()
+    kernel.continue_in(job["timeout"] + LATE)
     run.launch_error = run.agent.go()
     return True
 

@@ -31,17 +31,18 @@ class Ending:
 
     cause: exit, timeout, stop (asked on the control socket), signal (to the worker, or its guard is gone), owner_gone
     (stdin closed), linger, limit (linger after one of our limits answered), proxy_dead. signals: [{"signal": name,
-    "at": unix}] sent to the agent. main_status: exit code, minus the signal, or None (never seen to end).
+    "at": unix}] sent to the agent. main_status: exit code, minus the signal, or None (never seen to end). worker_stops: how
+    often the guard continued a stopped worker; late_s: how long after the deadline we were awake again, where it passed.
     """
 
     __slots__ = ("cause", "signals", "signal_received", "main_status", "timed_out", "lingered", "worker_stops",
-                 "ended_at")
+                 "late_s", "ended_at")
 
     def __init__(self):
         self.signals: list = []
         self.cause, self.signal_received, self.main_status = "exit", None, None
         self.timed_out = self.lingered = False
-        self.worker_stops, self.ended_at = 0, None
+        self.worker_stops, self.late_s, self.ended_at = 0, 0.0, None
 
     def as_dict(self):
         return {name: getattr(self, name) for name in self.__slots__}
@@ -122,7 +123,10 @@ class _Watch:
     def run(self):
         self.on_signals(self.link.wakeup.fd)  # it may have ended before we came here
         while self.agent.status is None:
-            for fd, _ in self.poller.poll(self.timeout_ms()):
+            ready = self.poller.poll(self.timeout_ms())
+            if self.kill_at is None:
+                self.ending.late_s = max(0.0, round(time.monotonic() - self.deadline, 3))
+            for fd, _ in ready:
                 if fd in self.sources:
                     self.sources[fd](fd)
             if not self.check_clock():
@@ -130,6 +134,8 @@ class _Watch:
         for fd, feed in ((self.agent.stdout, self.capture.stdout), (self.agent.stderr, self.capture.stderr)):
             if fd in self.sources:
                 _empty(fd, feed)
+        if self.link.fd in dict(self.poller.poll(0)):
+            self.on_guard(self.link.fd)  # it tells of a stop before it continues us
         self.conclude()
 
     # -- what wakes us
