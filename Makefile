@@ -3,7 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
-PYTEST := $(RUN) -m pytest
+# Most tests wait for something: two at a time per core.
+JOBS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
+PYTEST := $(RUN) -m pytest -n $(JOBS) --dist worksteal
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  */\1\t/p' $(MAKEFILE_LIST) | expand -t 14

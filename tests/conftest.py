@@ -43,6 +43,13 @@ def pytest_configure(config):
             signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
 
 
+def pytest_sessionstart(session):
+    """What tests that run side by side share is made once, before them."""
+    if session.config.getoption("--all") and not hasattr(session.config, "workerinput"):
+        for why_not in NEEDS.values():
+            why_not()
+
+
 def pytest_unconfigure(config):
     if hasattr(config, "own_basetemp") and not getattr(config, "some_failed", False):
         shutil.rmtree(config.own_basetemp, ignore_errors=True)

@@ -38,7 +38,8 @@ def start(version):
         print("Python %s: none on PATH or in pyenv, NOT TESTED" % version)
         return None
     print("Python %s: the suite of `make test` with %s" % (version, python), flush=True)
-    command = [environment(version, python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-r", "fE"]
+    command = [environment(version, python), "-m", "pytest", "-n", str(os.cpu_count() or 1), "--dist", "worksteal", "-q",
+               "-p", "no:cacheprovider", "-r", "fE"]
     output = tempfile.TemporaryFile()
     return version, subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output), output
 
