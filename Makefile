@@ -31,7 +31,7 @@ test: $(VENV)/tests  ## what a fresh machine can test in a few minutes; says wha
 # In CI `make test` has just run the tests without a mark.
 test-all: $(VENV)/tests  ## all tests: real CLIs, container engines, every Python; with CI=true a missing engine fails
 	$(RUN) build.py
-	$(PYTEST) --all $(if $(CI),-m 'real_cli or engine or pythons or slow')
+	$(PYTEST) --all $(if $(CI),-m 'real_cli or engine or browser or pythons or slow')
 	$(RUN) -m tests.on_pythons
 .PHONY: test-all
 

@@ -1,6 +1,6 @@
 """What all tests share: a clean environment, the built bundle, and the rule about what may be skipped.
 
-Marks (pyproject.toml): `real_cli`, `engine`, `pythons`, `slow`. `make test` leaves them out and says so; `make test-all`
+Marks (pyproject.toml): `real_cli`, `engine`, `browser`, `pythons`, `slow`. `make test` leaves them out and says so; `make test-all`
 (`--all`) runs them. What a marked test needs and this machine lacks is a skip with its reason; with CI=true a failure.
 """
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 
 import pytest
 
-from tests import pythons, real_cli
+from tests import chromium, pythons, real_cli
 from tests.sandboxes import docker
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -26,6 +26,7 @@ NEEDS = {
     "engine": docker.why_not,
     "pythons": lambda: None,       # each Python is a parameter: see `other_python`
     "slow": lambda: None,
+    "browser": chromium.why_not,
 }
 
 

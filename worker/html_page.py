@@ -7,6 +7,7 @@
 - Links point into the page (`anchor`), never to a file of the outcome: a browser would take it for what it claims to be.
 Nothing here reads or writes, but `resource`, which takes the page's own style and script out of the bundle.
 """
+
 from __future__ import annotations
 
 import binascii
@@ -16,18 +17,23 @@ import re
 
 from worker.version import FILES
 
-POLICY = ("default-src 'none'; style-src 'sha256-%s'; script-src 'sha256-%s'; base-uri 'none'; form-action 'none'; "
-          "require-trusted-types-for 'script'")
+POLICY = (
+    "default-src 'none'; style-src 'sha256-%s'; script-src 'sha256-%s'; base-uri 'none'; form-action 'none'; "
+    "require-trusted-types-for 'script'"
+)
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
 # What a browser would not show, or would let reorder what it shows: C0, DEL, C1, format characters (Unicode 15, category Cf
 # and the line and paragraph separators), surrogates, non-characters; and what HTML needs escaped.
-_SPECIAL = re.compile("[&<>\"'\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u08e2\u180e\u200b-\u200f"
-                      "\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff0-\ufffb\ufffe\uffff\U000e0000-\U000e0fff]")
-VOID = ("br", "input", "meta", "rect", "line", "path", "polyline", "polygon", "circle")
+_SPECIAL = re.compile(
+    "[&<>\"'\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u08e2\u180e\u200b-\u200f"
+    "\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff0-\ufffb\ufffe\uffff\U000e0000-\U000e0fff]"
+)
+VOID = ("br", "input", "meta", "rect", "line", "path", "polyline", "polygon", "circle")  # those of SVG need their slash
 
 
 class Markup(str):
     """Text that is HTML already: made by this module, or a constant of the page."""
+
     __slots__ = ()
 
 
@@ -54,7 +60,7 @@ def cut(text, most):
     if len(text) <= most:
         return text, 0
     head, tail = most - most // 4, most // 4
-    return "%s\n\u2026\n%s" % (text[:head], text[len(text) - tail:]), len(text) - head - tail
+    return "%s\n\u2026\n%s" % (text[:head], text[len(text) - tail :]), len(text) - head - tail
 
 
 def tag(name, *content, **attributes):
@@ -65,8 +71,8 @@ def tag(name, *content, **attributes):
             continue
         key = "class" if key == "klass" else key.rstrip("_").replace("_", "-")
         words.append(key if value is True else '%s="%s"' % (key, shown(value)))
-    head = "<%s>" % " ".join(words)
-    return Markup(head if name in VOID else head + "".join(map(shown, content)) + "</%s>" % name)
+    head = " ".join(words)
+    return Markup("<%s/>" % head if name in VOID else "<%s>%s</%s>" % (head, "".join(map(shown, content)), name))
 
 
 def join(parts, between=""):
@@ -121,16 +127,30 @@ def document(title, head, main, foot, style="", script=""):
     style = "\n" + resource("worker/html_page.css") + style
     script = "\n" + script
     policy = POLICY % (_hash(style), _hash(script))
-    page = join([
-        Markup("<!doctype html>\n"),
-        Markup('<html lang="en">\n<head>\n<meta charset="utf-8">\n'),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy), "\n",
-        Markup('<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-               '<meta name="referrer" content="no-referrer">\n<meta name="color-scheme" content="light dark">\n'),
-        tag("title", title), "\n", Markup("<style>%s</style>\n</head>\n<body>\n" % style),
-        link("main", "Skip to the content", klass="skip"), "\n",
-        tag("header", head), "\n", tag("main", main, id="main", tabindex="-1"), "\n", tag("footer", foot), "\n",
-        Markup("<script>%s</script>\n</body>\n</html>\n" % script)])
+    page = join(
+        [
+            Markup("<!doctype html>\n"),
+            Markup('<html lang="en">\n<head>\n<meta charset="utf-8">\n'),
+            tag("meta", http_equiv="Content-Security-Policy", content=policy),
+            "\n",
+            Markup(
+                '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+                '<meta name="referrer" content="no-referrer">\n<meta name="color-scheme" content="light dark">\n'
+            ),
+            tag("title", title),
+            "\n",
+            Markup("<style>%s</style>\n</head>\n<body>\n" % style),
+            link("main", "Skip to the content", klass="skip"),
+            "\n",
+            tag("header", head),
+            "\n",
+            tag("main", main, id="main", tabindex="-1"),
+            "\n",
+            tag("footer", foot),
+            "\n",
+            Markup("<script>%s</script>\n</body>\n</html>\n" % script),
+        ]
+    )
     return page.encode("utf-8")
 
 

@@ -20,8 +20,9 @@ USAGE_LINES = {
     "summarize": "summarize OUT... | - [--to DIR] [--json | --tsv]",
     "explode": "explode DIR",
     "doctor": "doctor [--harness NAME] [--dir DIR] [--json]",
+    "report": "report OUT [-o FILE]",
 }
-LATER = ("export", "report")
+LATER = ("export",)
 USAGE = 64
 
 
