@@ -73,6 +73,44 @@ def attempt(seq, **more):
     )
 
 
+def result_of(identity, calls, said):
+    return dict(
+        identity,
+        schema="sandbox-worker/result/1",
+        version="0.1.0",
+        bundle={},
+        return_code=0,
+        timed_out=False,
+        cleanup_confirmed=True,
+        error=None,
+        hostname="box",
+        pid=2,
+        started_at=START,
+        ended_at=START + calls + 3,
+        duration_ms=1000 * (calls + 3),
+        labels={},
+        harness={"name": "codex", "version": "0.144.4", "tested": []},
+        final_message=said,
+        usage={"chosen": {"input_tokens": 1000 * (calls + 1), "output_tokens": 50 * (calls + 1), "source": "wire"}},
+        counts={"requests": calls + 1, "attempts": calls + 1, "retries": 0, "wait_s": 0.0, "tool_calls": calls},
+        warnings=[{"code": "recovered_errors", "detail": "1 main requests recovered"}],
+        gaps=1,
+        sandbox={},
+        resources={},
+        outcome={
+            "status": "completed",
+            "kind": "completed",
+            "fault": "none",
+            "code": None,
+            "http_status": None,
+            "message": "The agent reported success.",
+            "evidence": {"source": "event", "seq": calls + 1, "return_code": 0},
+        },
+        disposition={"action": "grade", "reason": "completed", "verify_allowed": True},
+        exports={},
+    )
+
+
 def documents(calls=3, output="one\n", said="All done."):
     """{file: document} of a completed run with so many tool calls."""
     items = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Do the task."}]}]
@@ -114,43 +152,8 @@ def documents(calls=3, output="one\n", said="All done."):
     }
     gap = {"code": "usage_omitted", "invocation_id": "run-1", "detail": "once", "file": "native/x.jsonl", "offset": 7, "count": 2}
     identity = {"nonce": "n", "invocation_id": "run-1"}
-    result = dict(
-        identity,
-        schema="sandbox-worker/result/1",
-        version="0.1.0",
-        bundle={},
-        return_code=0,
-        timed_out=False,
-        cleanup_confirmed=True,
-        error=None,
-        hostname="box",
-        pid=2,
-        started_at=START,
-        ended_at=START + calls + 3,
-        duration_ms=1000 * (calls + 3),
-        labels={},
-        harness={"name": "codex", "version": "0.144.4", "tested": []},
-        final_message=said,
-        usage={"chosen": {"input_tokens": 1000 * (calls + 1), "output_tokens": 50 * (calls + 1), "source": "wire"}},
-        counts={"requests": calls + 1, "attempts": calls + 1, "retries": 0, "wait_s": 0.0, "tool_calls": calls},
-        warnings=[{"code": "recovered_errors", "detail": "1 main requests recovered"}],
-        gaps=1,
-        sandbox={},
-        resources={},
-        outcome={
-            "status": "completed",
-            "kind": "completed",
-            "fault": "none",
-            "code": None,
-            "http_status": None,
-            "message": "The agent reported success.",
-            "evidence": {"source": "event", "seq": calls + 1, "return_code": 0},
-        },
-        disposition={"action": "grade", "reason": "completed", "verify_allowed": True},
-        exports={},
-    )
     return {
-        "result.json": result,
+        "result.json": result_of(identity, calls, said),
         "model_attempts.jsonl": attempts,
         "observations.json": {"source": "codex", "records": [agent] + tools, "gaps": [gap]},
         "cleanup.json": dict(
