@@ -27,7 +27,7 @@ import zlib
 ROOT = os.path.dirname(os.path.abspath(__file__))
 PACKAGES = ("transport", "worker")
 NOT_SHIPPED = ("worker/__main__.py", "worker/text_form.py")     # the one becomes __main__.py, the other a form
-SHIPPED = (".py", ".json", ".html", ".css", ".js", ".txt")
+SHIPPED = (".py", ".sh", ".json", ".html", ".css", ".js", ".txt")
 PYZ, TEXT, CTL, SUMS = "sandbox-worker.pyz", "sandbox_worker.py", "sandboxctl", "SHA256SUMS"
 SHEBANG = b"#!/usr/bin/env python3\n"
 DOS_TIME, DOS_DATE = 0, (2020 - 1980) << 9 | 1 << 5 | 1
@@ -99,8 +99,7 @@ def as_text(files: "dict[str, bytes]") -> bytes:
 def build() -> "dict[str, bytes]":
     files = collect()
     built = {PYZ: zipped(files), TEXT: as_text(files)}
-    if os.path.exists(os.path.join(ROOT, "worker/host", CTL)):
-        built[CTL] = read("worker/host/" + CTL)
+    built[CTL] = read("worker/host/" + CTL)
     sums = ["%s  %s\n" % (hashlib.sha256(built[name]).hexdigest(), name) for name in sorted(built)]
     built[SUMS] = "".join(sums).encode()
     return built

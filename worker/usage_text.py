@@ -21,6 +21,9 @@ USAGE_LINES = {
     "explode": "explode DIR",
     "doctor": "doctor [--harness NAME] [--dir DIR] [--json]",
     "report": "report OUT [-o FILE]",
+    "pack": "pack DIR [--text]",
+    "unpack": "unpack OUT [--max-files N] [--max-bytes N]",
+    "carry": "carry STEP ... (the steps of sandboxctl)",
 }
 LATER = ("export",)
 USAGE = 64

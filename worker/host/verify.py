@@ -12,7 +12,7 @@ from worker.host.outcome_directory import NotReadable, faults, read_result
 def main(words):
     try:
         (directory,), given = parse(words, 1, ("--nonce", "--manifest", "--seal-key-file"))
-        manifest = _manifest(given.get("--manifest"))
+        manifest = manifest_of(given.get("--manifest"))
         seal_key = _bytes(given.get("--seal-key-file"))
         found = faults(directory, read_result(directory), given.get("--nonce"), manifest, seal_key)
     except Misuse as error:
@@ -40,7 +40,7 @@ def _bytes(path):
         raise Misuse("%s cannot be read (%s)" % (path, error.strerror)) from None
 
 
-def _manifest(path):
+def manifest_of(path):
     """The `files` of the last line of what `run` printed on its stdout (saved in a file)."""
     text = _bytes(path)
     if text is None:

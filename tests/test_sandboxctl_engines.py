@@ -1,0 +1,101 @@
+"""Promise: sandboxctl does the whole job through any command that runs a command inside: with the real engines.
+
+In each: a success; a timeout; a client that is killed, after which the run goes on, is found again by its directory, and is
+graded; and a stop from outside.  The four runs of an engine go on at the same time.
+"""
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import os
+import signal
+
+import pytest
+
+from tests import ctl, runs
+from tests.conftest import lacking
+from tests.sandboxes.vias import VIAS
+
+pytestmark = pytest.mark.engine
+UNTIL = "echo '{\"type\": \"x\"}'; while [ ! -e %s ]; do sleep 0.1; done; echo '" + ctl.DONE + "'"
+
+
+@pytest.fixture(scope="module", params=list(VIAS))
+def engine(request, dist, tmp_path_factory):
+    """What became of the four runs: {scenario: ...}; all of them have ended."""
+    kind = VIAS[request.param]
+    if kind.why_not():
+        lacking(kind.why_not())
+    folder = tmp_path_factory.mktemp(request.param)
+    with kind() as place, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        futures = {name: pool.submit(play, dist, place, request.param, folder / name) for name, play in SCENARIOS.items()}
+        concurrent.futures.wait(futures.values())
+        yield {name: future.result for name, future in futures.items()}
+
+
+def arguments(place, folder, **fields):
+    folder.mkdir()
+    where = ["--dir", place.dir + "-" + folder.name] if place.dir else []
+    return ["--via", place.via, "--input", ctl.document(folder, **fields), "--out", folder / "out", *where]
+
+
+def success(dist, place, name, folder):
+    return ctl.ctl(dist, "run", *arguments(place, folder, command=ctl.SUCCESS, cwd="/")), folder / "out"
+
+
+def timeout(dist, place, name, folder):
+    return ctl.ctl(dist, "run", *arguments(place, folder, command=ctl.FOREVER, cwd="/", timeout=1)), folder / "out"
+
+
+def lost_client(dist, place, name, folder):
+    flag = "/tmp/flag-" + os.urandom(6).hex() if not place.dir else os.path.dirname(place.dir) + "/flag"
+    options = arguments(place, folder, command=["/bin/sh", "-c", UNTIL % flag], cwd="/")
+    process = ctl.start(dist, "run", *options)
+    ctl.wait_running(dist, folder / "out", process)
+    children = clients(process.pid)
+    process.kill()
+    if name != "local" and name != "bwrap" and name != "chroot":  # there the client is the run
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+    process.communicate()
+    place.sh("touch " + flag)
+    done = [ctl.ctl(dist, step, folder / "out").returncode for step in ("wait", "collect", "verify", "clean")]
+    assert done == [0, 0, 0, 0]
+    return ctl.ctl(dist, "verdict", folder / "out"), folder / "out"
+
+
+def clients(pid):
+    """The processes of the engine's client: all children of `pid`, and theirs."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/stat" % name) as file:
+                if int(file.read().rsplit(")", 1)[1].split()[1]) == pid:
+                    found += [int(name), *clients(int(name))]
+        except OSError:
+            continue
+    return found
+
+
+def stop(dist, place, name, folder):
+    process = ctl.start(dist, "run", *arguments(place, folder, command=ctl.FOREVER, cwd="/"))
+    ctl.wait_running(dist, folder / "out", process)
+    stopped = ctl.ctl(dist, "stop", folder / "out")
+    assert stopped.returncode == 0 and "nothing of it is left" in stopped.stderr, stopped.stderr
+    out, said = process.communicate(timeout=runs.HANG)
+    process.stdout, process.stderr = out.decode(), said.decode()
+    return process, folder / "out"
+
+
+SCENARIOS = {"success": success, "timeout": timeout, "lost_client": lost_client, "stop": stop}
+EXPECTED = {"success": (0, "completed"), "timeout": (0, "wall_timeout"), "lost_client": (0, "completed"), "stop": (69, "cancelled")}
+
+
+@pytest.mark.parametrize("scenario", list(SCENARIOS))
+def test_it_ends_as_it_should(engine, scenario):
+    done, out = engine[scenario]()
+    found = ctl.outcome(out)
+    assert (done.returncode, found.outcome.get("kind")) == EXPECTED[scenario], done.stderr
+    assert found.result["cleanup_confirmed"] is True and found.result["nonce"] == ctl.record(out)["nonce"]
+    assert found.result["seal"] and json.loads((out / "cleanup.json").read_text())["proof"]
+    assert scenario == "success" or found.events[0] == {"type": "x"}

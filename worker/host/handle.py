@@ -1,0 +1,152 @@
+"""What the host keeps about one run, in OUT/.sandboxctl/: enough to find it again, to end it and to know its outcome.
+
+    run.json   how to get there (via, dir, python), the nonce, how far it is
+    seal.key   the key that the outcome is sealed with; 0600, and only ever sent on the run's stdin
+    run.out    what the run printed on its own stdout, where it was attached to its end
+
+Nothing from a sandbox is ever written there: `unpack` creates no name with a dot in front.
+"""
+from __future__ import annotations
+
+import json
+import os
+
+from worker.bare_outcome import documents
+from worker.complaints import sentence
+from worker.contract import INPUT, BadInput, read_file, violation
+from worker.documents import strict_json
+from worker.host.arguments import Misuse
+from worker.session import RESULT
+
+FOLDER, RECORD, SEAL, PRINTED = ".sandboxctl", "run.json", "seal.key", "run.out"
+BLANK = {"via": None, "dir": None, "own": False, "python": None, "text": False, "nonce": None, "invocation_id": None, "launched_at": None,
+         "stopped": False, "finished": False, "limit": None, "attempt": [1, None]}
+MARGIN = 120.0  # s over what the input document allows, before the host believes that a run hangs
+
+
+class NotFresh(Exception):
+    """The directory for the outcome has something in it already, or cannot be written: exit code 73."""
+
+
+class Handle:
+    """One run as the host knows it. `given`: the options of this command, which go before what is on disk."""
+
+    def __init__(self, given):
+        self.given, self.out, self.quiet = given, given.get("--out"), False
+        self.known = dict(BLANK)
+        if self.out and os.path.exists(self.path(RECORD)):
+            with open(self.path(RECORD), encoding="utf-8") as file:
+                self.known.update(json.load(file))
+        for option in ("via", "dir", "python"):
+            if given.get("--" + option) is not None:
+                self.known[option] = given["--" + option]
+        self.known["text"] = self.known["text"] or "--text" in given
+        if self.known["via"] is None:
+            raise Misuse("--via is required (the command that runs a command inside; '' for none)")
+
+    def __getitem__(self, name):
+        return self.known[name]
+
+    def path(self, *names):
+        return os.path.join(self.out, FOLDER, *names)
+
+    def update(self, **fields):
+        self.known.update(fields)
+        if self.out:
+            write(self.path(RECORD), strict_json(self.known) + b"\n")
+
+    def begin(self, document):
+        """A new run. Raises NotFresh where OUT has anything in it: the outcome of another run must not be taken for this one's."""
+        try:
+            os.makedirs(self.out, 0o700, exist_ok=True)
+            if os.listdir(self.out):
+                raise NotFresh("%s: is not empty; give --out a new directory" % self.out)
+            os.mkdir(self.path(), 0o700)
+        except OSError as error:
+            raise NotFresh("%s: %s" % (self.out, error.strerror)) from None
+        write(self.path(SEAL), (document.get("seal_key") or os.urandom(32).hex()).encode())
+        self.name(document)
+
+    def name(self, document):
+        """Names for a run whose document has none, and its end in time."""
+        asked = document.get("directory")
+        if asked and self.given.get("--dir") not in (None, asked):
+            raise Misuse("--dir is not the `directory` of the input document; give one of them")
+        self.update(
+            dir=self["dir"] or asked, nonce=document.get("nonce") or os.urandom(16).hex(),
+            invocation_id=document.get("invocation_id") or "run-" + os.urandom(8).hex(),
+            limit=document.get("timeout", 1800) + document.get("grace", 10) + 2 * document.get("cleanup_timeout", 10) + MARGIN,
+            attempt=[document.get("run_attempt", 1), document.get("run_max_attempts")])
+
+    def forget(self):
+        """Nothing was started: a corrected run may use the same directory."""
+        for name in (RECORD, SEAL, PRINTED):
+            if self.out and os.path.exists(self.path(name)):
+                os.unlink(self.path(name))
+        try:
+            os.rmdir(self.path())
+            os.rmdir(self.out)
+        except (OSError, TypeError):
+            pass
+
+    def seal_key(self):
+        if not self.out or not os.path.exists(self.path(SEAL)):
+            return None
+        with open(self.path(SEAL), "rb") as file:
+            return file.read()
+
+    def printed(self, lines):
+        write(self.path(PRINTED), b"".join(line + b"\n" for line in lines))
+
+    def conclude(self, facts, confirmed):
+        """The host's own receipt and result, where the sandbox gave none that can be believed; returns the result."""
+        if not self.out:
+            return None
+        identity = {name: self[name] or "" for name in ("nonce", "invocation_id")}
+        found = documents(facts, confirmed, identity, tuple(self["attempt"]))
+        if os.path.lexists(os.path.join(self.out, RESULT)):
+            os.replace(os.path.join(self.out, RESULT), os.path.join(self.out, RESULT + ".unverified"))
+        for name, text in found.items():
+            write(os.path.join(self.out, name), text)
+        return json.loads(found[RESULT])
+
+
+def write(path, data):
+    """In one step, 0600, never through a link."""
+    partial = path + ".new"
+    if os.path.lexists(partial):
+        os.unlink(partial)
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+        file.write(data)
+    os.replace(partial, path)
+
+
+def read_input(path):
+    """The input document; what the worker would refuse without looking at the sandbox is refused here. Raises BadInput."""
+    try:
+        document = json.loads(read_file(path, "the input document").decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise BadInput("the input document: is not JSON (%s)" % str(error)[:200]) from None
+    broken = violation(INPUT, document)
+    if broken:
+        raise BadInput(sentence(*broken))
+    return document
+
+
+def job_line(handle, document, key_file, watch):
+    """The document as the run reads it, one line on its stdin: names, seal and key never touch the sandbox's disk."""
+    document = dict(document, directory=handle["dir"], nonce=handle["nonce"], invocation_id=handle["invocation_id"])
+    if handle.seal_key():
+        document["seal_key"] = handle.seal_key().decode("utf-8", "replace")
+    if watch:
+        document["watch_stdin"] = True
+    if key_file:
+        model = document.get("model")
+        if not model:
+            raise BadInput("model: is required where --key is given")
+        model = {name: value for name, value in model.items() if name not in ("api_key_file", "api_key_env", "keep_key_file")}
+        key = read_file(key_file, "--key").decode("utf-8", "replace").strip()
+        if not key:
+            raise BadInput("--key: %s is empty" % key_file)
+        document["model"] = dict(model, api_key=key)
+    return json.dumps(document).encode() + b"\n"
