@@ -8,6 +8,7 @@ import time
 
 from tests import runs
 
+HANG = 3 * runs.HANG  # a whole job is a dozen processes and connections
 DONE = '{"type": "turn.completed", "usage": {"input_tokens": 5, "cached_input_tokens": 0, "output_tokens": 2}}'
 SUCCESS = ["/bin/sh", "-c", "echo '%s'" % DONE]
 FOREVER = ["/bin/sh", "-c", "echo '{\"type\": \"x\"}'; sleep 600"]
@@ -17,7 +18,7 @@ def words(dist, *arguments, shell=None):
     return [*([shell] if isinstance(shell, str) else shell or ()), os.path.join(dist, "sandboxctl"), *map(str, arguments)]
 
 
-def ctl(dist, *arguments, shell=None, timeout=runs.HANG, **options):
+def ctl(dist, *arguments, shell=None, timeout=HANG, **options):
     """-> CompletedProcess with text."""
     options.setdefault("stdin", subprocess.DEVNULL)
     done = subprocess.run(words(dist, *arguments, shell=shell), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout,
@@ -54,7 +55,7 @@ def record(out):
 
 def wait_running(dist, out, process=None):
     """Until `status OUT` says that the run is going on."""
-    until = time.monotonic() + runs.HANG
+    until = time.monotonic() + HANG
     while time.monotonic() < until:
         assert process is None or process.poll() is None, process.communicate()
         if os.path.exists(os.path.join(str(out), ".sandboxctl", "run.json")) and record(out)["launched_at"]:

@@ -58,6 +58,14 @@ def test_it_serves_records_and_ends(bundle, tmp_path, end):
     assert summary["usage"]["input_tokens"] == 10 and summary["retries"] == 1 and not (tmp_path / "key").exists()
 
 
+def test_a_stop_ends_it_and_confirms(bundle, tmp_path):
+    process, _ = start(bundle, tmp_path / "p", "--upstream", "http://127.0.0.1:9/v1")
+    for _ in range(2):
+        assert runs.command(["stop", tmp_path / "p"], bundle=bundle)[::2] == (0, "sandbox-worker: the proxy is over\n")
+    assert process.wait(runs.HANG) == 0 and (tmp_path / "p" / "summary.json").exists()
+    process.communicate()
+
+
 @pytest.mark.parametrize("options,code,words", [
     ((), 65, "directory"), (("--dir", "DIR"), 65, "model.base_url"), (("--dir", "DIR", "--upstream", "h"), 65, "model.base_url"),
     (("--dir", "DIR", "--upstream", "http://h", "--max-wait", "nan"), 65, "retry.max_wait"),

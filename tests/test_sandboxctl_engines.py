@@ -6,13 +6,12 @@ graded; and a stop from outside.  The four runs of an engine go on at the same t
 from __future__ import annotations
 
 import concurrent.futures
-import json
 import os
 import signal
 
 import pytest
 
-from tests import ctl, runs
+from tests import ctl
 from tests.conftest import lacking
 from tests.sandboxes.vias import VIAS
 
@@ -30,11 +29,12 @@ def engine(request, dist, tmp_path_factory):
     with kind() as place, concurrent.futures.ThreadPoolExecutor(4) as pool:
         futures = {name: pool.submit(play, dist, place, request.param, folder / name) for name, play in SCENARIOS.items()}
         concurrent.futures.wait(futures.values())
-        yield {name: future.result for name, future in futures.items()}
+        yield dict({name: future.result for name, future in futures.items()}, name=request.param)
 
 
 def arguments(place, folder, **fields):
     folder.mkdir()
+    fields.setdefault("timeout", 600)
     where = ["--dir", place.dir + "-" + folder.name] if place.dir else []
     return ["--via", place.via, "--input", ctl.document(folder, **fields), "--out", folder / "out", *where]
 
@@ -60,7 +60,7 @@ def lost_client(dist, place, name, folder):
     process.communicate()
     place.sh("touch " + flag)
     done = [ctl.ctl(dist, step, folder / "out").returncode for step in ("wait", "collect", "verify", "clean")]
-    assert done == [0, 0, 0, 0]
+    assert done == [0, 0, 0, 0], done
     return ctl.ctl(dist, "verdict", folder / "out"), folder / "out"
 
 
@@ -81,8 +81,9 @@ def stop(dist, place, name, folder):
     process = ctl.start(dist, "run", *arguments(place, folder, command=ctl.FOREVER, cwd="/"))
     ctl.wait_running(dist, folder / "out", process)
     stopped = ctl.ctl(dist, "stop", folder / "out")
-    assert stopped.returncode == 0 and "nothing of it is left" in stopped.stderr, stopped.stderr
-    out, said = process.communicate(timeout=runs.HANG)
+    confirmed = (0, "nothing of it is left") if name != "gvisor" else (70, "not confirmed")
+    assert stopped.returncode == confirmed[0] and confirmed[1] in stopped.stderr, stopped.stderr
+    out, said = process.communicate(timeout=ctl.HANG)
     process.stdout, process.stderr = out.decode(), said.decode()
     return process, folder / "out"
 
@@ -95,7 +96,9 @@ EXPECTED = {"success": (0, "completed"), "timeout": (0, "wall_timeout"), "lost_c
 def test_it_ends_as_it_should(engine, scenario):
     done, out = engine[scenario]()
     found = ctl.outcome(out)
-    assert (done.returncode, found.outcome.get("kind")) == EXPECTED[scenario], done.stderr
-    assert found.result["cleanup_confirmed"] is True and found.result["nonce"] == ctl.record(out)["nonce"]
-    assert found.result["seal"] and json.loads((out / "cleanup.json").read_text())["proof"]
+    code, kind = EXPECTED[scenario]
+    proven = engine["name"] != "gvisor"  # of 2022: no subreaper, so nobody can prove that nothing is left; never a 0 then
+    assert (done.returncode, found.outcome.get("kind")) == (code if proven else 70, kind), done.stderr
+    assert found.result["cleanup_confirmed"] is proven and found.result["nonce"] == ctl.record(out)["nonce"] and found.result["seal"]
+    assert bool(found.receipt["proof"]) is proven
     assert scenario == "success" or found.events[0] == {"type": "x"}

@@ -21,7 +21,7 @@ from worker import processes
 from worker.fence import SOCKET, abstract_name
 
 CLAIM, LOCK, RESULT = "launch.claim", "run.lock", "result.json"
-STOP_TEXT = "stop"
+STOP_TEXT, PROXY_TEXT = "stop", "proxy"
 CONNECTIONS = 16
 MARGIN = 60.0  # seconds over what the worker promised, for writing the result
 
@@ -197,6 +197,9 @@ def _take_lock(dirfd):
 
 def _verdict(dirfd, say):
     result = _result(dirfd)
+    if result is None and str(claimed_by(dirfd)).startswith(PROXY_TEXT + " "):
+        say("the proxy is over")  # it starts nobody, and its lock could be had: it is gone
+        return 0
     if result is None:
         say("guard and worker are gone without an outcome: run `recover`")
         return 70

@@ -141,10 +141,10 @@ def marker_of(job):
     return "%s/%s" % (job["invocation_id"], os.urandom(8).hex())
 
 
-def claim(session, marker):
+def claim(session, marker, word="run"):
     """Raises NotUsable where a `stop` was faster."""
     try:
-        os.symlink("run " + marker, names.CLAIM, dir_fd=session.fd)
+        os.symlink(word + " " + marker, names.CLAIM, dir_fd=session.fd)
     except FileExistsError:
         raise NotUsable("%s: was stopped before it started" % session.path) from None
 

@@ -15,12 +15,12 @@ import select
 from transport.sandbox_transport import Transport
 from worker import cli, documents, fence, kernel
 from worker.contract import BadInput, load
-from worker.control import Control
+from worker.control import PROXY_TEXT, Control
 from worker.host.arguments import Misuse, parse
 from worker.intake import NotUsable, claim, marker_of, remove_key, take_directory
 from worker.supervise import Wakeup
 
-INFO, SUMMARY = "info.json", "summary.json"
+INFO, SUMMARY = "info.json", "summary.json"  # control.py knows by the claim that there will be no result
 FLAGS = {"--watch-stdin": "watch_stdin", "--use-proxy": "model.use_proxy", "--keep-key-file": "model.keep_key_file"}
 TEXTS = {"--upstream": "model.base_url", "--socket": "model.socket", "--dir": "directory", "--api": "model.api",
          "--key-file": "model.api_key_file", "--key-env": "model.api_key_env", "--auth": "model.auth",
@@ -42,7 +42,7 @@ def main(words):
     except (BadInput, NotUsable) as error:
         cli.say(str(error))
         return cli.BAD_INPUT if isinstance(error, BadInput) else cli.NO_DIRECTORY
-    claim(session, marker_of(job))
+    claim(session, marker_of(job), PROXY_TEXT)
     kernel.set_not_dumpable()
     return serve(job, session, token)
 

@@ -67,10 +67,10 @@ class Chroot(Place):
 class Bwrap(Place):
     """Each command is a sandbox of its own over the same files; a run lives and dies with its command."""
 
-    dir = "/job/run"
+    dir = "/run/job"
 
     def __enter__(self):
-        words = bwrap.command(roots.make(sys.executable), [], binds=[(self.folder, "/job")])
+        words = bwrap.command(roots.make(sys.executable), [], binds=[(self.folder, "/run")])
         words.remove("--die-with-parent")
         self.via = shlex.join(words)
         return self

@@ -152,13 +152,15 @@ def begin(handle, signals):
     needs(handle, "--out")
     document = read_input(needs(handle, "--input"))
     staging.bundle(handle)  # it lies here
-    handle.begin(document)
+    handle.begin()
+    handle.name(document)
     job_line(handle, document, handle.given.get("--key"), False)  # what is wrong with it is said before anything is staged
     return 0
 
 
 def stage(handle, signals):
-    handle.update()
+    if not handle.begun:
+        handle.begin()
     if staging.is_portable(handle["python"]):
         handle.update(python=staging.bring_python(handle, handle["python"]))
     with Channel(handle["via"], handle["python"]) as channel:
@@ -191,6 +193,8 @@ def examined(channel, handle):
 def begun(handle):
     """The line for the run's stdin; names it where `begin` did not."""
     document = read_input(needs(handle, "--input"))
+    if not handle.begun:
+        handle.begin()
     if not handle["nonce"]:
         handle.name(document)
     return job_line(handle, document, handle.given.get("--key"), handle.given.get("--on-lost") == "stop")

@@ -191,7 +191,7 @@ class Channel:
         while view:
             if time.monotonic() > until:
                 raise Lost(self.why("the other side takes nothing"))
-            if select.select([self.process.stderr], [fd], [], 1.0)[1]:
+            if select.select([self.errors.fd] if not self.errors.ended else [], [fd], [], 1.0)[1]:
                 try:
                     view, until = view[os.write(fd, view[:65536]):], time.monotonic() + ANSWER
                 except BlockingIOError:

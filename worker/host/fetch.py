@@ -82,8 +82,8 @@ def clean(handle):
     """Remove what was staged and what the run wrote; a directory that `stage` made goes as a whole."""
     try:
         with Channel(handle["via"], handle["python"]) as channel:
-            found = channel.ask("clean", dir=handle["dir"], names=[*WRITES, BINARY, TEXT, PORTABLE], parts=[".part-", ".new-", ".replaced-"],
-                                all=handle["own"])
+            found = channel.ask("clean", dir=handle["dir"], names=[*WRITES, BINARY, TEXT, PORTABLE],
+                                parts=[".part-", ".new-", ".replaced-"], all=handle["own"])
     except (Lost, NoPython) as problem:
         cli.say("cleaning: %s" % problem)
         return cli.FAILED

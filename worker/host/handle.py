@@ -19,8 +19,8 @@ from worker.host.arguments import Misuse
 from worker.session import RESULT
 
 FOLDER, RECORD, SEAL, PRINTED = ".sandboxctl", "run.json", "seal.key", "run.out"
-BLANK = {"via": None, "dir": None, "own": False, "python": None, "text": False, "nonce": None, "invocation_id": None, "launched_at": None,
-         "stopped": False, "finished": False, "limit": None, "attempt": [1, None]}
+BLANK = {"via": None, "dir": None, "own": False, "python": None, "text": False, "nonce": None, "invocation_id": None,
+         "launched_at": None, "stopped": False, "finished": False, "limit": None, "attempt": [1, None]}
 MARGIN = 120.0  # s over what the input document allows, before the host believes that a run hangs
 
 
@@ -44,6 +44,10 @@ class Handle:
         if self.known["via"] is None:
             raise Misuse("--via is required (the command that runs a command inside; '' for none)")
 
+    @property
+    def begun(self):
+        return not self.out or os.path.exists(self.path(RECORD))
+
     def __getitem__(self, name):
         return self.known[name]
 
@@ -55,8 +59,8 @@ class Handle:
         if self.out:
             write(self.path(RECORD), strict_json(self.known) + b"\n")
 
-    def begin(self, document):
-        """A new run. Raises NotFresh where OUT has anything in it: the outcome of another run must not be taken for this one's."""
+    def begin(self):
+        """A new run. Raises NotFresh where OUT has anything in it: another run's outcome must not be taken for this one's."""
         try:
             os.makedirs(self.out, 0o700, exist_ok=True)
             if os.listdir(self.out):
@@ -64,14 +68,15 @@ class Handle:
             os.mkdir(self.path(), 0o700)
         except OSError as error:
             raise NotFresh("%s: %s" % (self.out, error.strerror)) from None
-        write(self.path(SEAL), (document.get("seal_key") or os.urandom(32).hex()).encode())
-        self.name(document)
+        self.update()
 
     def name(self, document):
-        """Names for a run whose document has none, and its end in time."""
+        """Names for a run whose document has none, a key for its seal, and its end in time."""
         asked = document.get("directory")
         if asked and self.given.get("--dir") not in (None, asked):
             raise Misuse("--dir is not the `directory` of the input document; give one of them")
+        if self.out:
+            write(self.path(SEAL), (document.get("seal_key") or os.urandom(32).hex()).encode())
         self.update(
             dir=self["dir"] or asked, nonce=document.get("nonce") or os.urandom(16).hex(),
             invocation_id=document.get("invocation_id") or "run-" + os.urandom(8).hex(),
