@@ -16,6 +16,8 @@ USAGE_LINES = {
     "verify": "verify OUT [--nonce N] [--manifest FILE] [--seal-key-file FILE]",
     "show": "show OUT",
     "verdict": "verdict OUT",
+    "export": "export OUT --format atif|otel|responses|bundle [-o FILE] [--unverified] [--nonce N] [--manifest FILE]"
+              " [--seal-key-file FILE]",
     "schema": "schema input|launch|attempt|cleanup|observations|result",
     "summarize": "summarize OUT... | - [--to DIR] [--json | --tsv]",
     "explode": "explode DIR",
@@ -25,7 +27,6 @@ USAGE_LINES = {
     "unpack": "unpack OUT [--max-files N] [--max-bytes N]",
     "carry": "carry STEP ... (the steps of sandboxctl)",
 }
-LATER = ("export",)
 USAGE = 64
 
 
@@ -40,8 +41,5 @@ def answer(word, say):
     if word in texts:
         os.write(1, texts[word]().encode())
         return 0
-    if word in LATER:
-        say("this version has no command %r yet" % word)
-    else:
-        say("%s\n%s" % ("%r is no command" % word if word else "a command is missing", usage().rstrip()))
+    say("%s\n%s" % ("%r is no command" % word if word else "a command is missing", usage().rstrip()))
     return USAGE

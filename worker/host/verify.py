@@ -13,7 +13,7 @@ def main(words):
     try:
         (directory,), given = parse(words, 1, ("--nonce", "--manifest", "--seal-key-file"))
         manifest = manifest_of(given.get("--manifest"))
-        seal_key = _bytes(given.get("--seal-key-file"))
+        seal_key = key(given.get("--seal-key-file"))
         found = faults(directory, read_result(directory), given.get("--nonce"), manifest, seal_key)
     except Misuse as error:
         return cli.misuse("verify", str(error))
@@ -30,7 +30,8 @@ def main(words):
     return cli.BAD_INPUT if found else 0
 
 
-def _bytes(path):
+def key(path):
+    """The bytes of a file without white space around them, or None where no path is given.  Raises Misuse."""
     if path is None:
         return None
     try:
@@ -41,8 +42,8 @@ def _bytes(path):
 
 
 def manifest_of(path):
-    """The `files` of the last line of what `run` printed on its stdout (saved in a file)."""
-    text = _bytes(path)
+    """{file: SHA-256}: the `files` of the last line of what `run` printed on its stdout (saved in a file)."""
+    text = key(path)
     if text is None:
         return None
     try:

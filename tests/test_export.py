@@ -1,0 +1,345 @@
+"""Promise: `export` gives what a run left in the formats of others, valid by their rules, the same bytes every time.
+
+tests/corpus/exports/NAME: `outcome/` as a real run left it (texts shortened, hashes made anew), and what each format makes of it
+(`python3 -m tests.test_export` writes the latter anew; read the difference before you commit it).
+"""
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+
+import pytest
+
+from tests import agents, export_rules, peer_models, runs
+from tests.conftest import lacking
+from tests.endpoint import Endpoint, message, shell
+from worker.host import export
+
+CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus", "exports")
+CASES = sorted(os.listdir(CORPUS))
+FORMATS = sorted(export.FORMATS)
+
+
+def outcome(case):
+    return os.path.join(CORPUS, case, "outcome")
+
+
+def made(name, directory):
+    """The document of an export, held against the format's rules."""
+    text = export.exported(name, directory, export.read_result(directory))
+    document = runs.strict(text)
+    assert not export_rules.broken(name, document)
+    return document
+
+
+def pretty(document):
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def attributes(span):
+    return {one["key"]: next(iter(one["value"].values())) for one in span["attributes"]}
+
+
+def spans(document, name=""):
+    return [one for one in document["resourceSpans"][0]["scopeSpans"][0]["spans"] if one["name"].startswith(name)]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", FORMATS)
+def test_real_outcomes_give_the_documents_of_the_corpus(case, name):
+    with open(os.path.join(CORPUS, case, name + ".json"), encoding="utf-8") as file:
+        assert pretty(made(name, outcome(case))) == file.read()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_command_gives_the_same_bytes_to_a_file_and_to_stdout(bundle, tmp_path, name):
+    asked = ["export", outcome(CASES[0]), "--format", name]
+    code, out, said = runs.command(asked, bundle=bundle)
+    assert (code, said) == (0, "") and out == export.exported(name, outcome(CASES[0]), export.read_result(outcome(CASES[0]))).decode()
+    assert runs.command([*asked, "-o", tmp_path / "x.json"], bundle=bundle) == (0, "", "")
+    assert (tmp_path / "x.json").read_text() == out
+    assert sorted(os.listdir(tmp_path)) == ["sandbox-worker.pyz", "x.json"]
+
+
+@pytest.mark.pythons
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_python_gives_the_same_bytes(bundle, other_python, name):
+    asked = ["export", outcome("codex-0.171.0-sub_agent"), "--format", name]
+    assert runs.command(asked, bundle=bundle, python=other_python) == runs.command(asked, bundle=bundle)
+
+
+# -- what the documents tell --------------------------------------------------------------------------------------------------
+
+
+def test_atif_metrics_stand_at_the_step_of_their_model_call():
+    document = made("atif", outcome("codex-0.171.0-tool_success"))
+    steps = [step for step in document["steps"] if step["source"] == "agent"]
+    assert [step["metrics"]["prompt_tokens"] for step in steps] == [1000, 1100, 1200]
+    assert [step["metrics"]["cached_tokens"] for step in steps] == [400, 900, 1000]
+    assert [len(step.get("tool_calls", ())) for step in steps] == [1, 1, 0]
+    assert steps[0]["reasoning_content"] == "Think first." and steps[0]["tool_calls"][0]["arguments"] == {"cmd": "echo one"}
+    assert steps[0]["observation"]["results"][0]["content"].endswith("one\n") and steps[2]["message"] == "All done."
+    assert steps[0]["tool_calls"][0]["extra"]["status"] == "completed"
+    assert document["final_metrics"]["total_prompt_tokens"] == 3300
+
+
+def test_atif_without_recorded_answers_guesses_no_metrics(tmp_path):
+    shutil.copytree(outcome("codex-0.171.0-tool_success"), str(tmp_path / "o"))
+    shutil.rmtree(str(tmp_path / "o/bodies"))
+    document = made("atif", str(tmp_path / "o"))
+    assert not any("metrics" in step for step in document["steps"])
+    assert len(document["extra"]["sandbox_worker"]["model_calls"]) == 3
+
+
+def test_retries_are_attempts_of_their_step_and_spans_of_their_call():
+    ours = made("atif", outcome("codex-0.171.0-retry_429"))
+    step = next(step for step in ours["steps"] if step["source"] == "agent")
+    told = step["extra"]["attempts"]
+    assert [one["status"] for one in told] == [429, 429, 200] and step["llm_call_count"] == 1
+    assert [one["decision"] for one in told] == ["retried", "retried", "forwarded"]
+    assert told[0]["wait"]["source"] == "retry-after"
+    document = made("otel", outcome("codex-0.171.0-retry_429"))
+    posts = [attributes(one) for one in spans(document, "POST")]
+    assert [one["http.response.status_code"] for one in posts] == ["429", "429", "200", "200"]
+    assert [one.get("http.request.resend_count") for one in posts] == [None, "1", "2", None]
+    assert [one.get("error.type") for one in posts] == ["rate_limited", "rate_limited", None, None]
+    chats = spans(document, "chat mock-model")
+    assert len(chats) == 2 and all(one["status"] == {"code": 1} for one in chats)
+    assert attributes(chats[0])["gen_ai.usage.input_tokens"] == "1000"
+
+
+def test_a_sub_agent_is_embedded_and_below_the_call_that_spawned_it():
+    document = made("atif", outcome("codex-0.171.0-sub_agent"))
+    (below,) = document["subagent_trajectories"]
+    step = next(step for step in document["steps"] if step.get("tool_calls"))
+    assert step["observation"]["results"][0]["subagent_trajectory_ref"] == [{"trajectory_id": below["trajectory_id"]}]
+    assert below["final_metrics"]["total_prompt_tokens"] == 500 and below["steps"][-1]["message"] == "It is 42."
+    trace = made("otel", outcome("codex-0.171.0-sub_agent"))
+    (tool,), (root, child) = spans(trace, "execute_tool"), spans(trace, "invoke_agent")
+    assert child["parentSpanId"] == tool["spanId"] and tool["parentSpanId"] == root["spanId"]
+    assert [one["parentSpanId"] for one in spans(trace, "chat")].count(child["spanId"]) == 1
+
+
+def test_a_failure_is_told_in_every_format():
+    case = outcome("codex-0.171.0-error_after_tool")
+    assert made("responses", case)["error"] == {"code": "server_error", "message": "Invalid request: Bad input."}
+    assert made("responses", case)["usage"]["input_tokens"] == 1000
+    assert made("atif", case)["extra"]["sandbox_worker"]["outcome"]["kind"] == "invalid_request"
+    root, failed = spans(made("otel", case), "invoke_agent")[0], spans(made("otel", case), "chat")[1]
+    assert attributes(root)["error.type"] == attributes(failed)["error.type"] == "invalid_request"
+    assert made("bundle", case)["records"][1]["error_type"] == "invalid_request"
+    assert attributes(spans(made("otel", outcome("codex-0.171.0-killed_mid_tool")), "execute_tool")[0])["error.type"] == "incomplete"
+
+
+def test_a_compaction_is_told():
+    case = outcome("codex-0.171.0-compaction")
+    (ours,) = made("atif", case)["extra"]["sandbox_worker"]["context_compactions"]
+    events = [one["name"] for one in spans(made("otel", case))[0]["events"]]
+    (record,) = [one for one in made("bundle", case)["records"] if one["kind"] == "context_compaction"]
+    assert ours["tokens_before"] == record["tokens_before"] == 1130 and "sandbox_worker.context_compaction" in events
+    assert record["model_calls"] == [{"model_call_id": "2", "response_id": "resp_0002"}]
+    kinds = [step["extra"].get("request_kind") for step in made("atif", case)["steps"] if step["source"] == "agent"]
+    assert kinds == ["turn", "compaction", "turn"]
+
+
+# -- other runs of the built bundle -------------------------------------------------------------------------------------------
+
+
+LIVE = {
+    "no model": ({"command": ["true"]}, "completed"),
+    "not started": ({"command": ["no-such-program-anywhere"]}, "failed"),
+    "killed": ({"command": agents.shell("kill -9 $$")}, "failed"),
+    "out of time": ({"command": agents.shell("sleep 600"), "timeout": 1}, "incomplete"),
+}
+
+
+@pytest.mark.parametrize("case", LIVE)
+def test_runs_without_a_transcript_are_exported(bundle, tmp_path, case):
+    done = runs.run(bundle, tmp_path, **LIVE[case][0])
+    for name in FORMATS:
+        code, out, said = runs.command(["export", done.directory, "--format", name], bundle=bundle)
+        assert (code, said) == (0, "") and not export_rules.broken(name, json.loads(out))
+        if name == "responses":
+            assert json.loads(out)["status"] == LIVE[case][1] and json.loads(out)["usage"] is None
+
+
+def test_a_generic_run_with_a_model_tells_of_its_calls(bundle, tmp_path):
+    plan = [{"responses": {"items": [shell("ls")], "usage": [10, 0, 5, 0]}}, {"status": 500, "json": {"error": {"message": "no"}}},
+            {"responses": {"items": [message("Hi.")], "usage": [20, 0, 5, 0]}}]
+    with Endpoint(plan) as endpoint:
+        done = runs.run(bundle, tmp_path, command=agents.python("ask(); ask()"), retry={"base": 0.01, "cap": 0.02},
+                        model={"base_url": endpoint.url + "/v1", "name": "m", "api": "responses", "api_key_env": "KEY"},
+                        environ={"KEY": "sk-export-0123456789"})
+    documents = {name: made(name, done.directory) for name in FORMATS}
+    chats = [attributes(one) for one in spans(documents["otel"], "chat")]
+    assert [one["gen_ai.usage.input_tokens"] for one in chats] == ["10", "20"]
+    assert [one["sandbox_worker.model_call.attempts"] for one in chats] == ["1", "2"]
+    assert documents["responses"]["usage"]["total_tokens"] == 40
+    assert not any("sk-export" in json.dumps(one) for one in documents.values())
+
+
+# -- what does not hold -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copied(tmp_path):
+    shutil.copytree(outcome("codex-0.171.0-sub_agent"), str(tmp_path / "o"))
+    return tmp_path / "o"
+
+
+def test_a_tampered_outcome_is_refused_or_says_so(bundle, copied):
+    with open(str(copied / "observations.json"), "a") as file:
+        file.write(" ")
+    asked = ["export", copied, "--format", "atif"]
+    code, out, said = runs.command(asked, bundle=bundle)
+    assert (code, out) == (65, "") and said == "sandbox-worker: observations.json: is not as the result lists it\n"
+    code, out, said = runs.command([*asked, "--unverified"], bundle=bundle)
+    assert code == 0 and "observations.json" in said
+    assert json.loads(out)["extra"]["sandbox_worker"]["not_verified"] == ["observations.json: is not as the result lists it"]
+    for name in FORMATS:
+        assert "is not as the result lists it" in runs.command(["export", copied, "--format", name, "--unverified"], bundle=bundle)[1]
+    assert runs.command(["export", copied, "--format", "bundle", "--nonce", "other"], bundle=bundle)[0] == 65
+
+
+MISSING = ["observations.json", "model_attempts.jsonl", "bodies"]
+
+
+@pytest.mark.parametrize("lacking_file", MISSING)
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_is_missing_is_a_gap_and_no_failure(copied, lacking_file, name):
+    os.rename(str(copied / lacking_file), str(copied / "gone"))
+    document = made(name, str(copied))
+    if lacking_file == "observations.json" and name != "responses":
+        assert "observations.json: No such file" in json.dumps(document)
+
+
+PLANTED = {"a FIFO": os.mkfifo, "a symlink": lambda path: os.symlink("/etc/passwd", path), "a directory": os.mkdir}
+
+
+@pytest.mark.parametrize("plant", PLANTED.values(), ids=PLANTED)
+@pytest.mark.parametrize("name", FORMATS)
+def test_planted_files_are_not_opened(copied, plant, name):
+    for file in ("observations.json", "model_attempts.jsonl", "bodies/000001.response"):
+        os.unlink(str(copied / file))
+        plant(str(copied / file))
+    assert "root:" not in json.dumps(made(name, str(copied)))
+
+
+ODD = (None, True, -7, 1.5, 1e308, 10 ** 30, "", "\ud800", [], [None], {}, {"kind": "new"})
+
+
+def mutated(value):
+    """The value with one part of it replaced by each odd thing in turn."""
+    for key in list(value) if isinstance(value, dict) else range(len(value)):
+        inner = value[key]
+        for odd in mutated(inner) if isinstance(inner, (dict, list)) else ():
+            yield dict(value, **{key: odd}) if isinstance(value, dict) else value[:key] + [odd] + value[key + 1:]
+        for odd in ODD:
+            yield dict(value, **{key: odd}) if isinstance(value, dict) else value[:key] + [odd] + value[key + 1:]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_any_part_of_any_document_may_be_anything(name):
+    """Odd values everywhere: strict JSON that keeps the format's rules, never an exception."""
+    module = sys.modules[__import__(export.FORMATS[name], fromlist=["export"]).__name__]
+    result, seen = export.read_result(outcome("codex-0.171.0-sub_agent")), 0
+    observations = export.read_document(outcome("codex-0.171.0-sub_agent"), "observations.json")
+    attempts = export.lines(outcome("codex-0.171.0-sub_agent"), "model_attempts.jsonl", [])
+    result = {key: result[key] for key in ("invocation_id", "nonce", "started_at", "ended_at", "harness", "usage", "outcome",
+                                           "disposition", "warnings", "labels", "exports", "counts")}
+    ids = {1: {"call_spawn"}, 2: {"msg_0002_0"}}
+    variants = [(odd, observations, attempts) for odd in mutated(result)]
+    variants += [(result, odd, attempts) for odd in mutated(observations)]
+    variants += [(result, observations, odd) for odd in mutated(attempts[:2])]
+    for given in variants[::2]:
+        document = json.loads(export.strict_json(module.export(export.evidence.Evidence(*given, identifiers=ids))))
+        assert not export_rules.broken(name, document), (name, given)
+        seen += 1
+    assert seen > 1000
+
+
+def relate(document, *parents):
+    """Give the invocations these parents; further ones are made."""
+    (child,) = [one for one in document["records"] if one.get("parent_invocation_id")]
+    made_up = [dict(child, invocation_id=name, parent_invocation_id=above) for name, above in parents]
+    document["records"] = [one for one in document["records"] if one is not child] + made_up
+
+
+@pytest.mark.parametrize("parents", [
+    [("a", "b"), ("b", "a")], [("a", "a")], [("a", "nobody")], [("a", None), ("a", None)], [("a", "a"), ("a", "a"), ("b", "a")],
+    [("a", "b"), ("b", "c"), ("c", "d"), ("d", None)]])
+@pytest.mark.parametrize("name", FORMATS)
+def test_parents_that_are_no_tree(copied, parents, name):
+    path = str(copied / "observations.json")
+    document = json.load(open(path))
+    relate(document, *parents)
+    with open(path, "w") as file:
+        json.dump(document, file)
+    text = json.dumps(made(name, str(copied)))
+    assert name == "responses" or text.count("It is 42.") == (0 if name == "otel" else len(
+        dict(parents) if name == "bundle" else parents))
+
+
+def test_a_record_of_an_unknown_kind_is_kept_or_told(copied):
+    path = str(copied / "observations.json")
+    document = json.load(open(path))
+    document["records"].append({"kind": "quantum_leap", "x": 1})
+    document["records"][1]["conversation"].append({"type": "hologram", "data": "z"})
+    with open(path, "w") as file:
+        json.dump(document, file)
+    ours = made("atif", str(copied))
+    assert ours["extra"]["sandbox_worker"]["other_records"] == [{"kind": "quantum_leap", "x": 1}]
+    assert ours["steps"][-1]["extra"]["other_items"] == [{"type": "hologram", "data": "z"}]
+    assert {"code": "unknown_record_type", "invocation_id": None, "detail": "quantum_leap"} in made("bundle", str(copied))["gaps"]
+    assert "hologram" not in json.dumps(made("responses", str(copied)))
+
+
+def test_huge_fields_and_lone_surrogates_pass(copied):
+    path = str(copied / "observations.json")
+    document = json.load(open(path))
+    document["records"][1]["conversation"][-1]["content"][0]["text"] = "x" * (8 << 20) + "\ud83d"
+    with open(path, "w") as file:
+        json.dump(document, file)
+    for name in FORMATS:
+        text = export.exported(name, str(copied), export.read_result(str(copied)))
+        runs.strict(text)
+        assert (len(text) > 8 << 20) == (name != "otel")
+
+
+@pytest.mark.parametrize("words", [[], ["--format"], ["--format", "x"], ["--format", "atif", "--zip"], ["--format", "atif", "more"]])
+def test_misuse_is_one_sentence(bundle, copied, words):
+    code, out, said = runs.command(["export", copied, *words], bundle=bundle)
+    assert (code, out) == (64, "") and said.count("\n") == 1 and "usage: sandbox-worker.pyz export" in said
+
+
+def test_places_that_cannot_be_read_or_written(bundle, copied, tmp_path):
+    asked = ["export", copied, "--format", "otel"]
+    for target in (tmp_path / "no/such/place.json", tmp_path):
+        code, out, said = runs.command([*asked, "-o", target], bundle=bundle)
+        assert (code, out) == (73, "") and said.count("\n") == 1 and "cannot be written" in said
+    assert sorted(os.listdir(tmp_path)) == ["o", "sandbox-worker.pyz"]
+    assert runs.command(["export", tmp_path / "nothing", "--format", "otel"], bundle=bundle)[0] == 66
+    (copied / "result.json").write_text("{}")
+    assert runs.command(asked, bundle=bundle)[0] == 66
+
+
+@pytest.mark.slow
+def test_the_peers_own_code_takes_every_document(tmp_path):
+    """Harbor 0.26.0's trajectory models, OpenTelemetry's protobuf, the OpenAI SDK's response model."""
+    reason = peer_models.why_not()
+    if reason:
+        lacking(reason)
+    documents = [(name, made(name, outcome(case))) for case in CASES for name in FORMATS if name != "bundle"]
+    assert [one for one in zip(peer_models.verdicts(documents), [name for name, _ in documents]) if one[0]] == []
+    broken = made("atif", outcome(CASES[0]))
+    broken["steps"][0]["step_id"] = 7
+    assert "step_id" in peer_models.verdicts([("atif", broken)])[0]          # the check can fail
+
+
+if __name__ == "__main__":
+    for each in CASES:
+        for form in FORMATS:
+            with open(os.path.join(CORPUS, each, form + ".json"), "w", encoding="utf-8") as target:
+                target.write(pretty(made(form, outcome(each))))
