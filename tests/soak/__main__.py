@@ -1,4 +1,4 @@
-"""`make soak`: python3 -m tests.soak [--seconds 600] [--seed N] [--streams 64]
+"""`make soak`: python3 -m tests.soak [--seconds 600] [--seed N] [--streams 64] [--half streams|bytes]
 
 Two halves of `--seconds` each against the proxy in a process of its own (target.py):
 1. streams that are cut, stall, lack their end, and clients that leave, half-close, read or write slowly (clients.py);
@@ -127,21 +127,23 @@ def half(name, clients, act, gauge, seconds):
     return complaints
 
 
-def soak(seconds, seed, streams, directory):
+HALVES = {"streams": "streams_half", "bytes": "bytes_half"}
+
+
+def soak(seconds, seed, streams, directory, halves=tuple(HALVES)):
+    """-> complaints. `halves` names those to run, one after the other, `seconds` each."""
     responses, requests = corpora()
     upstream = Upstream(responses)
     with open(os.path.join(directory, "stderr"), "wb") as stderr:
         target = subprocess.Popen([sys.executable, "-m", "tests.soak.target", directory, str(upstream.port)], cwd=ROOT,
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr)
-    complaints = []
+    complaints, answered = [], set()
     try:
         port, gauge = int(target.stdout.readline()), Gauge(target.pid)
-        for name, act in (("streams", "streams_half"), ("bytes", "bytes_half")):
+        for name in halves:
             clients = Clients(port, seed, streams, requests)
-            complaints += half(name, clients, getattr(clients, act), gauge, seconds) + clients.trouble
-            if name == "streams":
-                answered = clients.answered
-        answered |= clients.answered
+            complaints += half(name, clients, getattr(clients, HALVES[name]), gauge, seconds) + clients.trouble
+            answered |= clients.answered
         target.stdin.close()
         summary = json.loads(target.stdout.readline())
         if target.wait(HANG):
@@ -166,11 +168,13 @@ def main():
     parser.add_argument("--seconds", type=float, default=600, help="of each half")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--streams", type=int, default=64)
+    parser.add_argument("--half", choices=tuple(HALVES), action="append", help="only this one")
     args = parser.parse_args()
     seed = random.SystemRandom().randrange(10 ** 6) if args.seed is None else args.seed
-    print("soak: twice %.0f s, %d streams, seed %d" % (args.seconds, args.streams, seed), flush=True)
+    halves = args.half or tuple(HALVES)
+    print("soak: %.0f s of %s, %d streams, seed %d" % (args.seconds, " and of ".join(halves), args.streams, seed), flush=True)
     directory = tempfile.mkdtemp(prefix="soak-")
-    complaints = soak(args.seconds, seed, args.streams, directory)
+    complaints = soak(args.seconds, seed, args.streams, directory, halves)
     for complaint in complaints:
         print("soak: FAILED: " + complaint)
     if complaints:
