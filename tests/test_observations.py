@@ -46,7 +46,8 @@ def attempt(seq, request, thread, response=None, number=1, **more):
     turn = json.dumps({"turn_id": "t1", "request_kind": more.pop("kind", "turn"), "parent_thread_id": more.pop("parent", None)})
     identity = {} if thread is None else {"thread-id": thread, "x-codex-turn-metadata": turn}
     return dict(
-        {"seq": seq, "request": request, "attempt": number, "main": True, "identity": identity, "response_id": response}, **more
+        {"seq": seq, "request": request, "attempt": number, "main": True, "dialect": "responses", "identity": identity,
+         "response_id": response}, **more
     )
 
 
@@ -116,7 +117,7 @@ def test_attempts_of_nobody_and_responses_without_an_attempt(tmp_path):
     home = Home(tmp_path)
     used = {"response_id": "r9", "thread_token_usage": figures(10, 1)}
     home.write([meta(), message("x"), record("token_usage_record", used)])
-    home.attempts([attempt(1, 1, None, "r1"), attempt(2, 2, CHILD, "r2")])
+    home.attempts([attempt(1, 1, None, "r1"), attempt(2, 2, CHILD, "r2"), attempt(3, 3, None, dialect=None)])  # 3: a probe
     found = home.collect([announced()], wire={"requests": 2})
     assert codes(found["gaps"]) == ["model_call_ownership_unavailable", "model_call_reference_unmatched"]
     assert next(one["detail"] for one in found["gaps"] if one["code"] == "model_call_ownership_unavailable") == "2 attempts"

@@ -60,6 +60,27 @@ def test_main_is_the_conversation_of_the_first_request(tmp_path):
     assert records[1]["identity"] == {"thread-id": "t1"} and set(proxy.transport.summary()["threads"]) == {"t1", "t2", "t3"}
 
 
+def test_a_sub_agent_that_names_its_parent_is_main(tmp_path):
+    """OpenCode and Kilocode: each session its own id, a sub-agent's requests its parent's beside it."""
+    cases = [("session: root", True), ("session: child\r\nparent: root", True), ("session: other", False),
+             ("session: grandchild\r\nparent: child", True), ("session: alien\r\nparent: other", False), ("session: grandchild", True)]
+    with RawServer([[OK]]) as server, Proxied(tmp_path, server.url, main_headers=["session", "parent"]) as proxy:
+        for headers, _ in cases:
+            assert proxy.ask(b'{"model":"m"}', headers=headers.split("\r\n")).status == 200
+    assert [record["main"] for record in proxy.records()] == [main for _, main in cases]
+
+
+def test_a_probe_that_is_no_model_request_is_no_failed_side_request(tmp_path):
+    """Hermes asks for lists of models first; a 404 there is no trouble of the run's. A model request that fails is."""
+    with RawServer([[json_answer(status=b"404 Not Found")]]) as server, Proxied(tmp_path, server.url) as proxy:
+        assert proxy.ask(b"", "GET", "/api/v1/models").status == 404
+        assert proxy.transport.summary()["aux_failed"] == 0
+        proxy.ask(b'{"model":"m"}')
+        proxy.ask(b'{"model":"other"}')
+        proxy.records(3)
+        assert (proxy.transport.summary()["aux_failed"], proxy.transport.summary()["main"]["failed"]) == (1, 1)
+
+
 def test_without_headers_model_and_tools_are_the_mark(tmp_path):
     bodies = [b'{"model":"m","tools":[{"name":"b"},{"name":"a"}]}', b'{"model":"small"}',
         b'{"model":"m","tools":[{"name":"a"},{"name":"b"}],"x":1}']

@@ -110,7 +110,7 @@ class Summary:
     def _judge(self, record, final):
         counts, failed = self.counts, bool(record["failure"] or (record["error"] and not left_after_the_end(record)))
         if not record["main"]:
-            counts["aux_failed"] += failed and final
+            counts["aux_failed"] += bool(failed and final and record["dialect"])  # a probe may well find nothing
             return
         self.last = record
         if failed:

@@ -3,8 +3,9 @@
 `Asking` is all that follows from a head, worked out once: a CLI's heads differ in nothing but Content-Length, so the check of
 every header, the token, the dialect and the head for the upstream are found again under the head without that number.
 `Conversation` tells main from auxiliary (DESIGN 2): the first model request that carries one of the harness's main
-headers sets the value; later ones with the same value are main. Without such a header, the model and the tool names of
-the first model request are the mark.
+headers sets the value; later ones with that value in any of these headers are main (a sub-agent may name its parent beside
+itself; then its own value is known, too). Without such a header, the model and the tool names of the first model request are
+the mark.
 """
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ LOOKED_AT = 16 * 1024 * 1024  # bytes of a body that model and tools are looked 
 _MODEL = re.compile(rb'"model"\s*:\s*"([^"\\\x00-\x1f]{1,200})"')
 _FIRST_MODEL = re.compile(rb'\s*\{\s*"model"\s*:\s*"([^"\\\x00-\x1f]{1,200})"')
 _LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([0-9]{1,18})(?=\r\n)")
+_SESSIONS = 4096         # of one conversation, sub-agents included
 _REPEATED = 64           # heads remembered, each of at most
 _HEAD_BYTES = 8192
 
@@ -164,20 +166,17 @@ class Conversation:
     """Not thread-safe: the caller holds a lock."""
 
     def __init__(self, main_headers):
-        self._headers, self._value, self._shape, self._tools = main_headers, None, None, Tools()
+        self._headers, self._known, self._shape, self._tools = main_headers, set(), None, Tools()
 
     def is_main(self, request):
         if request.dialect is None:
             return False
-        head = request.asking.head
-        for name in self._headers:
-            value = head.get(name)
-            if value:
-                self._value = self._value or (name, value)
-                break
-        if self._value is not None:
-            name, value = self._value
-            return head.get(name) == value
+        named = {value for value in map(request.asking.head.get, self._headers) if value}
+        if self._known or named:
+            main = not self._known or not self._known.isdisjoint(named)
+            if main and len(self._known) < _SESSIONS:  # a sub-agent names itself beside its parent; its own may name it alone
+                self._known |= named
+            return main
         request.look(self._tools)
         shape = (request.model, request.tools)
         self._shape = self._shape or shape

@@ -100,7 +100,7 @@ def join(attempts, owners, responses, gaps, thread_of, describe=None):
     for attempt in attempts:
         owner, request, response = owners.get(thread_of(attempt)), str(attempt.get("request")), attempt.get("response_id")
         if owner is None:
-            unowned += 1
+            unowned += attempt.get("dialect") is not None  # probes of other paths are nobody's model calls
             continue
         if (owner, request) not in by_request:
             call = by_request[owner, request] = {"model_call_id": request, "response_id": None, "attempts": []}

@@ -62,7 +62,7 @@ def one(harness, version, places, scenario, bundle):
     """The row of one scenario."""
     name = scenario["name"]
     if scenario["plan"] is None:
-        return report.same(harness.name, version, scenario, "not applicable", harness.not_applicable[name])
+        return report.same(harness.name, version, scenario, "not applicable", scenario["harness"].not_applicable[name])
     folder = OUT / "runs" / ("%s-%s" % (harness.name, version)) / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ def main(words=None):
             return 2
         bundle = os.path.abspath(asked.bundle) if asked.bundle else built(folder)
         plays = [(harness, version, places, scenario, bundle) for harness, version, places in wanted
-                 for scenario in scenarios.of(harness) if not names or scenario["name"] in names]
+                 for scenario in scenarios.of(harness.at(version)) if not names or scenario["name"] in names]
         rows = list(pool.map(lambda play: one(*play), plays))
     asked.out.mkdir(parents=True, exist_ok=True)
     for name, text in (("conformance.md", report.as_markdown(rows)), ("conformance.json", report.as_json(rows))):

@@ -81,15 +81,15 @@ def tokens(played):
         yield "no answer told usage, yet chosen is %s" % chosen
     if omitted and not {"usage_omitted", "partial_model_usage_unavailable"} & set(done.gaps()):
         yield "an answer told no usage and no gap says so"
-    wanted = {"sum": total, "none": None}.get(scenario["transcript"], figures(usage["transcript"]))
-    if known_to(played.harness, figures(usage["transcript"])) != known_to(played.harness, wanted):
+    wanted = {"sum": played.witness.usage(whole=True)[0], "none": None}.get(scenario["transcript"], figures(usage["transcript"]))
+    if known_to(played, figures(usage["transcript"])) != known_to(played, wanted):
         yield "the transcript's total is %s, should be %s" % (usage["transcript"], wanted)
     yield from told_by_events(played, total)
 
 
-def known_to(harness, usage):
+def known_to(played, usage):
     """Of the five figures those that the CLI's own transcript has; None where that is none."""
-    return {name: usage[name] for name in harness.transcript} or None if usage else None
+    return {name: usage[name] for name in played.harness.counted(played.version)} or None if usage else None
 
 
 def told_by_events(played, total):
@@ -97,7 +97,7 @@ def told_by_events(played, total):
     kind, done = played.harness.events_total, played.done
     told = (done.result["usage"]["events"] or {}).get("total_tokens")
     counted = played.witness.of(played.witness.threads()[0]) if kind == "root" else played.witness.model
-    wanted = sum(one.usage["total_tokens"] for one in counted if one.usage)
+    wanted = sum(one.usage["total_tokens"] for one in counted if one.usage and one.succeeded)
     if told != (wanted if kind and total and done.outcome["kind"] == "completed" else None):
         yield "the events' total is %s, the answers told %s" % (told, wanted)
 
@@ -150,12 +150,6 @@ def history(played):
         lost = [item for item in wanted if item not in rest]
         if lost:
             yield "thread %s: the conversation lacks, or has elsewhere, %s" % (thread, str(lost[0])[:300])
-    last = played.witness.of(played.witness.threads()[0])[-1]
-    said = last.told.words() if last.succeeded else []
-    if played.done.result["final_message"] != (said[-1] if said and played.scenario["message"] else None):
-        yield "final_message is %r, the endpoint's last words were %r" % (played.done.result["final_message"], said[-1:])
-    if played.done.result["final_message"] != played.scenario["message"]:
-        yield "final_message is %r, scripted was %r" % (played.done.result["final_message"], played.scenario["message"])
 
 
 # -- 5 ------------------------------------------------------------------------------------------------------------------
@@ -218,10 +212,20 @@ def outcome(played):
     if done.outcome["kind"] == "completed" and troubled != ("recovered_errors" in done.warnings()):
         yield "warnings are %s; requests %s" % (done.warnings(), "failed on the way" if troubled else "never failed")
     yield from receipt(played)
+    yield from last_words(played)
     if played.scenario["rejects"]:
         reward, again = verifier(done.work), done.document("result.json")
         if reward != 0.0 or again != found:
             yield "the verifier's reward is %s; the result %s" % (reward, "changed" if again != found else "is the same")
+
+
+def last_words(played):
+    last = played.witness.of(played.witness.threads()[0])[-1]
+    said = last.told.words() if last.succeeded else []
+    if played.done.result["final_message"] != (said[-1] if said and played.scenario["message"] else None):
+        yield "final_message is %r, the endpoint's last words were %r" % (played.done.result["final_message"], said[-1:])
+    if played.done.result["final_message"] != played.scenario["message"]:
+        yield "final_message is %r, scripted was %r" % (played.done.result["final_message"], played.scenario["message"])
 
 
 def receipt(played):
@@ -338,9 +342,10 @@ def judge(played):
     limited: not fulfilled, and every sentence is excused by a limit of the CLI's own, which is the reason that stands there."""
     found = {}
     for name, check in CHECKS:
-        excuse = played.scenario["not_applicable"].get(name)
+        lacking = played.harness.lacks.get(name)
+        excuse = lacking or played.scenario["not_applicable"].get(name)
         try:
-            wrong = list(check(played))
+            wrong = [] if lacking else list(check(played))
         except NotApplicable as reason:
             wrong, excuse = [], reason.args[0]
         except (AssertionError, KeyError, TypeError, OSError, IndexError) as broken:

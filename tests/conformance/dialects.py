@@ -163,9 +163,9 @@ def messages_told(chunks):
              call(block["id"], block["name"], block.get("json") or block["input"]) for block in blocks.values()]
     whole = last == "message_stop" or document.get("stop_reason") is not None
     given = sum(raw.get(name) or 0 for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"))
-    known = raw and whole
-    figures = usage(given, raw.get("cache_read_input_tokens"), raw["output_tokens"], None, given + raw["output_tokens"]) if known else None
-    return Told(document.get("id"), figures, raw if known else None, items, last, whole and not wrong)
+    out = raw.get("output_tokens", 0)       # of a cut answer: what its first event told
+    figures = usage(given, raw.get("cache_read_input_tokens"), out, None, given + out) if raw else None
+    return Told(document.get("id"), figures, raw or None, items, last, whole and not wrong)
 
 
 # -- generateContent ------------------------------------------------------------------------------------------------------

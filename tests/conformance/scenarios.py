@@ -138,8 +138,9 @@ def retry_500(to):
 
 def model_timeout(to):
     """the endpoint never answers; asked again once, then given up"""
-    return {"plan": [to.says(to.shell("echo one")), {"stall": True}, {"stall": True}],
-            "failures": [None, "model_timeout", "model_timeout"], "decisions": ["forwarded", "retried", "gave_up"],
+    again = to.again("model_timeout")
+    return {"plan": [to.says(to.shell("echo one"))] + [{"stall": True}] * (2 + again),
+            "failures": [None] + ["model_timeout"] * (2 + again), "decisions": ["forwarded", "retried"] + ["gave_up"] * (1 + again),
             "tools": ["completed"], "document": {"model": {"first_byte_timeout": 0.8}},
             "outcome": provider("model_timeout", None, "retry"), "message": None}
 

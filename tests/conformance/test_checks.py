@@ -99,7 +99,7 @@ FALSE = [
     ("steps", "retry_429", records(INVOCATION, lambda i: put(i, 0, "model_calls", i[0]["model_calls"][::-1]))),
     ("history", "retry_429", records(INVOCATION, lambda i: i[0]["conversation"].pop())),
     ("history", "retry_429", records(INVOCATION, lambda i: put(i, 0, "conversation", i[0]["conversation"][::-1]))),
-    ("history", "retry_429", result(lambda r: put(r, "final_message", "All good."))),
+    ("outcome", "retry_429", result(lambda r: put(r, "final_message", "All good."))),
     ("tools", "tool_failure", records(CALL, lambda t: put(t, 0, "status", "completed"))),
     ("tools", "tool_failure", records(CALL, lambda t: put(t, 0, "tool_call_id", "call_x"))),
     ("tools", "tool_failure", records(CALL, lambda t: t + [dict(t[0], tool_call_id="call_x")])),

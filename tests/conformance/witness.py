@@ -132,9 +132,9 @@ class Witness:
             grouped.setdefault((one.thread, one.sha256), []).append(one)
         return list(grouped.values())
 
-    def usage(self):
-        """(sum over all answers that told usage or None, number of proper answers without)."""
-        told = [one.usage for one in self.model if one.usage]
+    def usage(self, whole=False):
+        """(sum over all answers that told usage or None, number of proper answers without); whole: only of those that ended."""
+        told = [one.usage for one in self.model if one.usage and (one.succeeded or not whole)]
         total = {name: added([usage[name] for usage in told]) for name in NAMES} if told else None
         return total, sum(1 for one in self.model if one.succeeded and not one.usage)
 

@@ -1,4 +1,5 @@
-"""What can be known of any program: its JSON lines, if it prints some, and how it ended.  It has no transcript.
+"""What can be known of any program: its JSON lines, if it prints some, how it ended, and its model calls as the wire had them.
+It has no transcript.
 
 Terminal shapes that several CLIs share are understood ({"type": "result", "is_error": ...}, turn.completed, turn.failed), so
 that a program that has said its last word and does not exit can be stopped; for anything else exit 0 is the success.
@@ -8,7 +9,8 @@ from __future__ import annotations
 
 from worker.gaps import Gaps
 from worker.harnesses.codex_events import keep, words
-from worker.observations import Records
+from worker.harnesses.codex_rollout import bare_invocation
+from worker.observations import Records, join, read_attempts
 
 ERRORS = ()
 TURN_LIMITS = ("error_max_turns",)
@@ -57,16 +59,15 @@ class Live:
 
 
 def collect(run):
-    """No transcript is looked for; the gap says so.  Usage comes from the wire."""
-    gaps, records, live = Gaps(), Records(), run["live"]
+    """No transcript is looked for; the gap says so.  Usage and model calls come from the wire."""
+    gaps, records, live, root = Gaps(), Records(), run["live"], run["invocation_id"]
+    calls = {}
     if run.get("wire") is None:
         gaps.add("no_wire")
+    elif run.get("dirfd") is not None:
+        calls = join(read_attempts(run["dirfd"]), {True: root}, {}, gaps, lambda attempt: attempt.get("main"))
     gaps.add("agent_artifact_unavailable", "the generic harness knows no transcript")
-    records.append({
-        "kind": "agent_invocation", "invocation_id": run["invocation_id"], "parent_invocation_id": None,
-        "spawned_by_tool_call_id": None, "status": "unknown", "duration_ms": None, "error_type": None,
-        "model_calls": [], "conversation": [],
-    })  # fmt: skip
+    records.append(bare_invocation(root, calls.get(root, [])))
     return {
         "records": records, "gaps": gaps.list(), "usage_transcript": None, "usage_events": None, "usage_notes": {},
         "threads": {}, "final_message": live.final_message, "version": None, "terminal": None, "error_text": None,

@@ -73,8 +73,6 @@ def collect(run):
         story.root.status, story.root.error = STATUSES[ended]
     final = story.final if ended == "success" and story.final not in EMPTY else None
     warnings = list(run["live"].warnings)
-    if ended == "success" and not final:
-        warnings.append({"code": "empty_output", "detail": "the agent's last message is empty"})
     version = known.get("version")
     if version and version not in hermes.TESTED:
         warnings.append({"code": "untested_version", "detail": version})

@@ -47,8 +47,6 @@ def collect(run, harness=opencode, database="opencode.db"):
     version, warnings = root and root.version, list(live.warnings)
     if version and version not in harness.TESTED:
         warnings.append({"code": "untested_version", "detail": version})
-    if live.terminal == "success" and not live.final_message:
-        warnings.append({"code": "empty_output", "detail": "the last answer has no text"})
     return evidence.evidence(
         lambda attempt: header(attempt, "x-session-id"), version=version, warnings=warnings, terminal=root and terminal(root),
         error_text=root and root.error_text, final_message=live.final_message if live.terminal else final_of(root),

@@ -4,6 +4,7 @@ Data: `name`, `versions`, `api`, and below. Methods: where its programs are, how
 are its own conversation's, and what in a scenario is different for it. What the CLI itself cannot do stands in two tables:
 
     not_applicable   {scenario: reason}     there is nothing to play
+    lacks            {evidence: reason}     it has nothing of the kind
     limits           [Limit]                a check that fails because of the CLI itself; the reason names what it does
 
 A Limit excuses only the sentences that its pattern matches, and one that excuses nothing in a whole run is reported: the CLI
@@ -37,10 +38,14 @@ class Harness:
     asks_again = {}                 # {scenario: how often the endpoint sees the CLI's own repeat of a failed request}
     spawns = None                   # the tool that starts a sub-agent
     thread_headers = ()             # request headers that carry the id of the conversation or sub-agent; none: all are one
-    transcript = dialects.NAMES     # figures that its transcript has; (): none
+    lacks = {}                      # {evidence: reason} that it cannot leave in any scenario
     events_total = None             # "root": the events tell the root thread's total at the end; "sum": that of all; None: none
     not_applicable = {}
     limits = ()
+
+    def at(self, version):
+        """This harness as it is in one version."""
+        return self
 
     # -- where it is --------------------------------------------------------------------------------------------------
 
@@ -98,10 +103,13 @@ class Harness:
 
     def thread(self, exchange):
         """The id of the conversation that a request belongs to, "" where requests name none, None for side requests."""
-        if not exchange.request.get("tools"):
-            return None
-        named = [exchange.headers[header] for header in self.thread_headers if exchange.headers.get(header)]
-        return named[0] if named else None if self.thread_headers else ""
+        if not self.thread_headers:
+            return "" if exchange.request.get("tools") else None
+        return next((exchange.headers[header] for header in self.thread_headers if exchange.headers.get(header)), None)
+
+    def counted(self, version):
+        """The figures of usage that its transcript has."""
+        return dialects.NAMES
 
     def turn(self, exchange):
         """The id of its turn, or None."""

@@ -1,0 +1,14 @@
+"""Kilocode: a fork of OpenCode, which asks again once."""
+from __future__ import annotations
+
+from tests.conformance.harnesses.opencode import OpenCode
+
+
+class Kilocode(OpenCode):
+    name, versions = "kilocode", ("7.7.7",)
+    asks_again = {"model_timeout": 1, "stream_cut_first_event": 1}
+    exits = {}
+    configured_by = "KILO_CONFIG"
+
+
+HARNESS = Kilocode()
