@@ -282,11 +282,29 @@ def needed(sources):
         yield main.path, 1, "NEEDED names %s, which nothing imports" % name
 
 
+def cases(sources):
+    """tests/CASES.md knows every failure report that the code cites, and each test that it names cites the report."""
+    with open(os.path.join(ROOT, "tests", "CASES.md")) as file:
+        rows = [(number, line.split(" | ")) for number, line in enumerate(file, 1) if re.match(r"\| [A-E]\d\d \|", line)]
+    known = {row[0].strip("| "): (number, re.findall(r"\]\((\w+\.py)\)", row[-1])) for number, row in rows}
+    cites = {source.path: set(re.findall(r"(?<![A-Za-z0-9])[A-E]\d\d(?![0-9A-Za-z])", source.text))
+             | {name.upper() for name in re.findall(r"\bdef test_([a-e]\d\d)_", source.text)} for source in sources}
+    for path, ids in sorted(cites.items()):
+        for case in sorted(ids - set(known)) if path.startswith(PRODUCT) else ():
+            yield path, 1, "cites %s, which tests/CASES.md does not have" % case
+    for case, (number, files) in known.items():
+        if not files:
+            yield "tests/CASES.md", number, "%s has no test" % case
+        for name in files:
+            if case not in cites.get("tests/" + name, ()):
+                yield "tests/CASES.md", number, "%s does not cite %s" % (name, case)
+
+
 def launch(_sources):
     yield from launch_path.complaints(LAUNCH_LINES)
 
 
-RULES = (layers, circles, stdlib, slow, pure, python38, ascii_only, size, care, needed, launch)
+RULES = (layers, circles, stdlib, slow, pure, python38, ascii_only, size, care, needed, cases, launch)
 
 
 def check(rules=RULES):

@@ -202,6 +202,7 @@ def test_a_cut_zip_never_runs(bundle):
 
 
 def test_a_cut_text_form_says_so(dist, tmp_path):
+    """E12."""
     data = load(os.path.join(dist, build.TEXT))
     path = str(tmp_path / build.TEXT)
     start = data.index(b"\n#@ ")

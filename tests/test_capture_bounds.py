@@ -16,6 +16,7 @@ NOISE = b'{"type":"noise","p":"' + b"x" * 200 + b'"}\n'
 
 
 def test_an_endless_line_costs_its_head_and_a_gap(tmp_path):
+    """B10."""
     data, seen, capture = captured(tmp_path, [b"A" * (1 << 20)] * 30 + [b"\n" + DONE + b"\n"])
     assert values(data)[0] == "A" * 65536 and len(seen) == 1
     assert [(gap["code"], gap["count"]) for gap in capture.gaps] == [("line_oversized", 1)]
@@ -23,6 +24,7 @@ def test_an_endless_line_costs_its_head_and_a_gap(tmp_path):
 
 
 def test_a_large_object_is_kept_whole(tmp_path):
+    """B09."""
     line = b'{"t":"' + b"x" * 8_000_000 + b'"}'
     data, seen, capture = captured(tmp_path, [line[i:i + 65536] for i in range(0, len(line), 65536)] + [b"\n" + DONE + b"\n"])
     assert len(seen[0]["t"]) == 8_000_000 and len(seen) == 2 and capture.gaps == []
@@ -31,6 +33,7 @@ def test_a_large_object_is_kept_whole(tmp_path):
 
 
 def test_the_file_keeps_head_and_tail_within_its_cap(tmp_path):
+    """B11."""
     pieces = [b'{"type":"first"}\n'] + [NOISE * 100] * 200 + [DONE + b"\n"]
     data, seen, capture = captured(tmp_path, pieces, limits={"stdout_bytes": 1 << 20})
     kept = values(data)

@@ -99,6 +99,7 @@ def expected(line, value):
 
 @pytest.mark.parametrize("line,value", LINES, ids=[repr(line[:40]) for line, _ in LINES])
 def test_line(tmp_path, line, value):
+    """B13 among others."""
     data, seen, capture = captured(tmp_path, [line + b"\n" + DONE + b"\n"])
     want = expected(line, value)
     assert values(data) == want + [json.loads(DONE)]
@@ -108,6 +109,7 @@ def test_line(tmp_path, line, value):
 
 @pytest.mark.parametrize("cut", ["bytes", "lines", "no last newline", "all together"])
 def test_the_same_however_it_arrives(tmp_path, cut):
+    """B15."""
     lines = [(line, value) for line, value in LINES if len(line) < 10000]
     data = b"".join(line + b"\n" for line, _ in lines) + DONE
     pieces = {"bytes": [data[i:i + 1] for i in range(len(data))], "lines": data.splitlines(True),

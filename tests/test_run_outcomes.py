@@ -102,6 +102,7 @@ def test_a_closed_stdout_does_not_stop_a_run(bundle, tmp_path):
 
 
 def test_the_prompt_arrives_unchanged_and_never_by_environment(bundle, tmp_path):
+    """E05."""
     prompt = "Zeile 1\n" + "ü$(x)'\"\0" * 40000
     source = "import hashlib; d = sys.stdin.buffer.read(); say(size=len(d), sha=hashlib.sha256(d).hexdigest(), env=str(dict(os.environ)).count('Zeile'))"
     done = runs.run(bundle, tmp_path, command=agents.python(source), prompt=prompt)
@@ -110,11 +111,13 @@ def test_the_prompt_arrives_unchanged_and_never_by_environment(bundle, tmp_path)
 
 
 def test_without_a_prompt_stdin_is_at_its_end(bundle, tmp_path):
+    """B16."""
     done = runs.run(bundle, tmp_path, command=agents.shell("cat; echo '{\"a\": 1}'"))
     assert done.events == [{"a": 1}]
 
 
 def test_other_vendors_variables_do_not_reach_the_agent(bundle, tmp_path):
+    """A35, E15."""
     source = "say(names=sorted(os.environ), no_proxy=[os.environ['NO_PROXY'], os.environ['no_proxy']], e=os.environ['E'])"
     given = {"GOOGLE_API_KEY": "real", "OPENAI_BASE_URL": "https://api.openai.com", "BIG": "x" * 120000, "LC_TIME": "C",
              "NO_PROXY": "corp.example", "http_proxy": "http://127.0.0.1:9", "MY_ONE": "1", "MY_TWO": "2", "TWO": "2"}

@@ -54,6 +54,7 @@ def test_a_directory_is_used_once(bundle, tmp_path):
 
 @pytest.mark.parametrize("name", ["result.json", "events.jsonl", "bodies", "native", "launch.claim", "cleanup.json", "run.lock"])
 def test_leftovers_of_an_earlier_run_are_refused(bundle, tmp_path, name):
+    """E11."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / name).write_text("old")
     done = runs.run(bundle, tmp_path, command=agents.shell("touch %s/ran" % tmp_path))
@@ -75,6 +76,7 @@ def test_a_directory_behind_a_symlink_is_used(bundle, tmp_path):
 
 
 def test_odd_names_and_values_are_only_data(bundle, tmp_path):
+    """E14."""
     odd = tmp_path / "a b" / "\u00fc'\"$(touch pwn)`x`\n"
     odd.mkdir(parents=True)
     done = runs.run(bundle, odd, command=agents.shell("pwd; printf %s \"$E\" >&2"), cwd=str(odd), env={"E": "line1\nline2 $HOME"})

@@ -32,6 +32,7 @@ def test_a_signal_that_was_not_ours(bundle, tmp_path, signum):
 
 
 def test_stdout_held_open_delays_nothing(bundle, tmp_path):
+    """B01."""
     done = sh(bundle, tmp_path, "echo '%s'; sleep 600 & exit 0" % DONE, timeout=60)
     assert done.result["duration_ms"] < 10000 and done.result["return_code"] == 0
     assert [entry["argv"] for entry in done.receipt["killed"]] == [["sleep", "600"]]
@@ -39,6 +40,7 @@ def test_stdout_held_open_delays_nothing(bundle, tmp_path):
 
 
 def test_a_leader_that_leaves_a_proof_worker(bundle, tmp_path):
+    """B08."""
     done = sh(bundle, tmp_path, "sh -c 'trap \"\" TERM; sleep 600' & exit 0")
     assert done.result["return_code"] == 0 and done.receipt["cleanup_confirmed"] is True
 

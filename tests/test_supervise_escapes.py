@@ -22,6 +22,7 @@ def escape(bundle, tmp_path, name, **document):
 
 @pytest.mark.parametrize("name", sorted(programs.PROGRAMS))
 def test_nothing_survives_and_everything_is_named(bundle, tmp_path, name):
+    """B02 among others: every way out that tests/escapes knows."""
     done, left = escape(bundle, tmp_path, name)
     assert left == []
     assert done.receipt["cleanup_confirmed"] is True and done.receipt["proof"] == "echild"

@@ -99,6 +99,7 @@ def test_few_descriptors(files):
 
 
 def test_gvisor_without_subreapers_claims_nothing(files):
+    """B25."""
     if not docker.has_runtime("runsc"):
         pytest.skip("the engine has no runtime runsc")
     output = in_container(files, docker.image(pythons.cached("3.8")), "double_fork", "--runtime", "runsc")
