@@ -53,7 +53,7 @@ def test_a_telling_code_decides_under_every_status(code, kind, source):
 @pytest.mark.parametrize("status, kind", [
     (200, None), (204, None), (301, "unexpected_response"), (400, "invalid_request"), (401, "authentication"),
     (402, "quota_exhausted"), (403, "permission"), (404, "model_not_found"), (405, "invalid_request"), (408, "model_timeout"),
-    (409, "invalid_request"), (413, "context_length"), (422, "invalid_request"), (429, "rate_limited"), (500, "server_error"),
+    (409, "invalid_request"), (413, "unexpected_response"), (422, "invalid_request"), (429, "rate_limited"), (500, "server_error"),
     (502, "server_error"), (503, "overloaded"), (504, "server_error"), (520, "server_error"), (529, "overloaded"),
     (599, "server_error"), (None, None),
 ])
@@ -68,6 +68,39 @@ def test_a_bare_status(status, kind):
 ])
 def test_finish_reasons(dialect_reason, kind):
     assert provider_errors.finish_kind(dialect_reason) == kind
+
+
+INVALID = {"code": None, "type": "invalid_request_error"}
+JUDGED = [
+    # (status, error, excerpt, kind)
+    (500, dict(INVALID, message="Something broke"), None, "server_error"),
+    (503, {"code": "invalid_argument", "type": None, "message": "x"}, None, "overloaded"),
+    (200, dict(INVALID, message="Bad"), None, "invalid_request"),  # inside a stream there is no status to say more
+    (500, dict(INVALID, message="This model's maximum context length is 10 tokens"), None, "context_length"),
+    (500, {"code": "rate_limit_exceeded", "type": "invalid_request_error", "message": "x"}, None, "rate_limited"),
+    (413, None, None, "unexpected_response"),
+    (413, None, "Request Entity Too Large", "unexpected_response"),
+    (413, {"code": None, "type": None, "message": "Payload too large"}, None, "context_length"),
+    (400, dict(INVALID, message='Invalid input: "the user wrote: missing api key"'), None, "invalid_request"),
+    (400, dict(INVALID, message="Invalid value in input[3]: missing api key"), None, "invalid_request"),
+    (422, dict(INVALID, message="input.text: the words invalid token are not allowed"), None, "invalid_request"),
+    (400, dict(INVALID, message="Incorrect API key provided: sk-1***. Look at https://x"), None, "authentication"),
+    (400, dict(INVALID, message="Error: API key not valid."), None, "authentication"),
+    (401, dict(INVALID, message="The gateway says: invalid api key"), None, "authentication"),
+    (400, dict(INVALID, message='Bad text "our maximum context length is small" in item 3'), None, "invalid_request"),
+    (400, dict(INVALID, message='Bad text `prompt is too long` in item 3'), None, "invalid_request"),
+    (400, dict(INVALID, message='Bad text "you exceeded your current quota" in item 3'), None, "invalid_request"),
+    (404, dict(INVALID, message='The model "gpt-9" does not exist'), None, "model_not_found"),
+    (400, {"code": 400, "type": None, "message": 'OpenAIException - {"error": {"message": "This model\'s maximum context length is '
+                                                 '8192 tokens.", "type": "x"}}'}, None, "context_length"),
+    (400, {"code": None, "type": None, "message": 'x', "detail": '{\\"message\\": \\"prompt is too long: 9 tokens\\"}'}, None,
+     "context_length"),
+]
+
+
+@pytest.mark.parametrize("status, error, excerpt, kind", JUDGED)
+def test_what_is_quoted_mislabelled_or_not_said(status, error, excerpt, kind):
+    assert provider_errors.classify(status, error, None, excerpt) == kind
 
 
 def test_what_heals():

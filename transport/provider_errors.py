@@ -7,9 +7,13 @@ the status):
      phrase beside a delay (a header's or the body's) is a rate limit: Google calls both "quota", and a wait is an offer;
   3. general codes and types (rate_limit_error, invalid_request_error, google.rpc.Code names): families, not causes;
   4. a numeric code in the body (OpenRouter, LiteLLM), then the HTTP status.
+What a message quotes (of the prompt, of a tool's output) is not the provider's own word: quoted prose is not looked at, and under
+400 and 422, where requests are quoted, a key is at fault only where the message begins with that. General codes of the family
+invalid_request do not outvote a 5xx: the server says that it failed, and calls everything so.
 A page (HTML) or something undecodable is `unexpected_response`, but 408, 429 and 5xx keep their meaning: gateways answer
 those with pages. `Request too large` for a per-minute limit comes before the rate limit that it is labelled as, because
-no wait heals it.
+no wait heals it. A 413 is a full context where the API says so; one with no JSON comes from a gateway in between and says nothing
+about the model's context, so it is `unexpected_response` with or without a page.
 Sources per row: OA = OpenAI error codes guide and API errors seen in public issues; AN = Anthropic API errors; GO = Google
 AIP-193 / google.rpc.Code and Gemini troubleshooting; AZ = Azure OpenAI content filtering and error reference; OR =
 OpenRouter errors; VL / SG / LL / TGI / OLL / LCPP = vLLM, SGLang, LiteLLM, text-generation-inference, Ollama, llama.cpp
@@ -229,6 +233,9 @@ FINISHES = {
 _CODES = {code: kind for code, kind, _ in CODES}
 _FAMILIES = {code: kind for code, kind, _ in FAMILIES}
 _LOOKED_AT = 2000
+_QUOTED = re.compile(r'"[^"]*"|`[^`]*`')
+_BEGINNING = 12  # characters of a prefix such as `Error: `
+QUOTING = (400, 422)  # statuses under which providers quote the request
 
 
 def finish_kind(reason: str | None) -> str | None:
@@ -257,13 +264,15 @@ def classify(status: int | None, error: dict | None, content_type: str | None = 
     status: HTTP status or None; error: Reader.error; excerpt: Reader.excerpt (a body that is no JSON); delay: anything
     but None when a header or the body asked for a wait.
     """
-    kind = by_body(error, delay) if error else None
+    kind = by_body(error, delay, status) if error else None
     if kind is not None:
         return kind
     if error is None and is_page(content_type, excerpt):
         return status_kind(status) if status in (408, 429) or (status or 0) >= 500 else "unexpected_response"
     if error is None and excerpt and (status or 0) >= 400:
-        kind = _by_phrase(excerpt, delay)
+        kind = _by_phrase(excerpt, delay, status)
+    if kind is None and error is None and status == 413:
+        return "unexpected_response"
     if kind is None:
         kind = _with_delay(status_kind(status), delay)
     if kind is None and error is not None:
@@ -271,18 +280,18 @@ def classify(status: int | None, error: dict | None, content_type: str | None = 
     return "unexpected_response" if kind is None and excerpt else kind
 
 
-def by_body(error: dict, delay: object = None) -> str | None:
-    """What the error object says alone: codes, phrases, families, numeric code; None where it says nothing known."""
+def by_body(error: dict, delay: object = None, status: int | None = None) -> str | None:
+    """What the error object says: codes, phrases, families, numeric code; None where it says nothing known."""
     words = [str(error.get(name)).strip().lower() for name in ("code", "type") if error.get(name) is not None]
     for word in words:
         if word in _CODES:
             return _CODES[word]
     for text in (error.get("message"), error.get("detail")):
-        kind = _by_phrase(text, delay)
+        kind = _by_phrase(text, delay, status)
         if kind is not None:
             return kind
     for word in words:
-        if word in _FAMILIES:
+        if word in _FAMILIES and not (_FAMILIES[word] == "invalid_request" and (status or 0) >= 500):
             return _FAMILIES[word]
     for word in words:
         if word.isdigit() and len(word) == 3 and word.isascii() and int(word) >= 400:
@@ -290,14 +299,21 @@ def by_body(error: dict, delay: object = None) -> str | None:
     return None
 
 
-def _by_phrase(text: object, delay: object) -> str | None:
+def _by_phrase(text: object, delay: object, status: int | None) -> str | None:
     if not isinstance(text, str):
         return None
-    text = text[:_LOOKED_AT]
+    text = _QUOTED.sub(_unquoted, text[:_LOOKED_AT])
     for pattern, kind, _ in PHRASES:
-        if pattern.search(text):
+        found = pattern.search(text)
+        if found and not (kind == "authentication" and status in QUOTING and found.start() > _BEGINNING):
             return _with_delay(kind, delay)
     return None
+
+
+def _unquoted(found: re.Match[str]) -> str:
+    """Quoted prose goes; a quoted name (a model's) and a JSON value (an error within an error) stay."""
+    before, quoted = found.string[: found.start()].rstrip(" "), found.group()
+    return quoted if before.endswith((":", "\\")) or not re.search(r"\s", quoted) else '""'
 
 
 def _with_delay(kind: str | None, delay: object) -> str | None:

@@ -166,7 +166,7 @@ class Conversation:
     """Not thread-safe: the caller holds a lock."""
 
     def __init__(self, main_headers):
-        self._headers, self._known, self._shape, self._tools = main_headers, set(), None, Tools()
+        self._headers, self._known, self._shape, self._tools, self._asked = main_headers, set(), None, Tools(), 0
 
     def is_main(self, request):
         if request.dialect is None:
@@ -179,7 +179,9 @@ class Conversation:
             return main
         request.look(self._tools)
         shape = (request.model, request.tools)
-        self._shape = self._shape or shape
+        self._asked += 1
+        if self._shape is None or self._asked == 2 and shape[1] and not self._shape[1]:
+            self._shape = shape  # a lone first request without tools was a title or a probe: the agent is what has tools
         return shape == self._shape
 
 
