@@ -47,6 +47,8 @@ def write_bytes(session, name, data, blank=True):
             move_aside(session.fd, name)  # the agent made a directory of that name
         elif error.errno not in NO_SPACE or not free_reserve(session):
             raise
+        else:
+            session.ran_full = True  # with the reserve gone, the disk itself no longer tells
         atomic_write(session.fd, name, data)
     session.files[name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     return session.files[name]["sha256"]

@@ -90,7 +90,7 @@ def close_transport(run):
 def facts_of(run, ending, receipt, wire, live, capture, resources):
     """Everything that the ending is made of, as one dict."""
     used = resources.measure()
-    used["kernel"]["disk_full"] = disk_is_full(run.session.open_files, run.session.fd)
+    used["kernel"]["disk_full"] = run.session.ran_full or disk_is_full(run.session.open_files, run.session.fd)
     return {
         "ending": ending.as_dict(), "receipt": receipt, "wire": wire, "live": live, "resources": used,
         "capture_gaps": [gap(found["code"], found["detail"], None, found["file"], found["offset"], found["count"])

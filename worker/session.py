@@ -36,6 +36,7 @@ class Session:
     def __init__(self, path, job, secrets, clock, before):
         self.path, self.secrets, self.clock, self.before = path, secrets, clock, set(before)
         self.files, self.open_files, self.live, self.sockets, self.replaced = {}, [], {}, [], []
+        self.ran_full = False
         self.identity = {"nonce": job["nonce"], "invocation_id": job["invocation_id"]}
         self.fd, self.real = os.open(path, DIRECTORY), os.path.realpath(path)
 
