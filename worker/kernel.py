@@ -39,6 +39,11 @@ def set_not_dumpable():
     return prctl(4, 0) == 0
 
 
+def share_one_heap():
+    """mallopt M_ARENA_MAX (glibc's malloc.h): else each thread has a heap of its own, though Python's take turns."""
+    return HAVE_CTYPES and hasattr(_libc, "mallopt") and _libc.mallopt(-8, 1) == 1
+
+
 def set_no_new_privs():
     return prctl(38, 1) == 0
 

@@ -44,6 +44,7 @@ def main(words):
         return cli.BAD_INPUT if isinstance(error, BadInput) else cli.NO_DIRECTORY
     claim(session, marker_of(job), PROXY_TEXT)
     kernel.set_not_dumpable()
+    kernel.share_one_heap()
     return serve(job, session, token)
 
 

@@ -54,6 +54,7 @@ class Link:
         self.wakeup = Wakeup()
         kernel.become_subreaper()  # not inherited by a fork
         kernel.set_not_dumpable()
+        kernel.share_one_heap()
 
     def send(self, line):
         """A line of any length; where the other one is gone, `fd` tells."""
