@@ -5,8 +5,8 @@ every header, the token, the dialect and the head for the upstream are found aga
 `Conversation` tells main from auxiliary (DESIGN 2): the first model request that carries one of the harness's main
 headers sets the value; later ones with that value in any of these headers are main (a sub-agent may name its parent beside
 itself; then its own value is known, too). Without such a header, the model and the tool names of the first model request are
-
-
+the mark, or of the second, where only that one has tools: the first was a title or a probe.
+"""
 from __future__ import annotations
 
 import re
