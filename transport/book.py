@@ -14,7 +14,7 @@ import threading
 
 from transport.attempts import Summary, add_up
 
-_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
+_encode = json.JSONEncoder(separators=(",", ":"), default=str, check_circular=False).encode  # records are trees
 
 
 class Book:

@@ -111,7 +111,7 @@ class Reader:
         self.dialect = dialect
         self._parts: list[bytes] = []
         self._markers = dialect_events.MARKERS.get(dialect or "", dialect_events.NO_MARKERS)
-        self._mode = self._sniff
+        self._mode = Reader._sniff  # a function, not a bound method: a reader that holds itself waits for the collector
         if content_type:
             kind = content_type.partition(";")[0].strip().lower()
             self.html = kind in ("text/html", "application/xhtml+xml")
@@ -119,7 +119,7 @@ class Reader:
         coding = (content_encoding or "").strip().lower()
         if coding not in ("", "identity"):
             self.not_decoded = coding[:40]
-            self._mode = self._ignore
+            self._mode = Reader._ignore
 
     @property
     def usage_raw(self) -> dict | None:
@@ -136,19 +136,19 @@ class Reader:
 
     def feed(self, chunk: bytes) -> None:
         if chunk:
-            self._mode(chunk)
+            self._mode(self, chunk)
 
     def finish(self, clean: bool) -> None:
         """The body has ended. Safe to call once; attributes are final afterwards."""
-        if self._mode == self._sniff:
+        if self._mode is Reader._sniff:
             self._choose(self._head, at_end=True)
-        if self._mode == self._events:
+        if self._mode is Reader._events:
             self._finish_events(clean)
-        elif self._mode == self._elements:
+        elif self._mode is Reader._elements:
             self.complete = self.terminal is not None or self.error is not None
-        elif self._mode == self._document:
+        elif self._mode is Reader._document:
             self._finish_document(clean)
-        self._mode = self._ignore
+        self._mode = Reader._ignore
         self._parts = []
 
     # What the body is: its first bytes say more than its Content-Type (servers answer errors as JSON under
@@ -166,17 +166,17 @@ class Reader:
         self._head = b""
         if bare[:1] == b"[" and self.dialect == "generate_content":
             self.is_stream, self._splitter = True, ArraySplitter(LIMIT)
-            self._mode = self._elements
+            self._mode = Reader._elements
         elif bare[:1] in (b"{", b"["):
-            self._mode = self._document
+            self._mode = Reader._document
         elif bare[:1] != b"<" and (self.says_events or bare.startswith((b"data:", b"event:", b": ", b"retry:", b"id:"))):
             self.is_stream, self._parser = True, sse.Parser(LIMIT)
-            self._mode = self._events
+            self._mode = Reader._events
         else:
             self.html = self.html or bare[:1] == b"<"
-            self._mode = self._text
+            self._mode = Reader._text
         if head:
-            self._mode(head)
+            self._mode(self, head)
 
     def _ignore(self, chunk: bytes) -> None:
         """Nothing can be read here; the bytes pass."""

@@ -35,17 +35,17 @@ EARLY = 1024 * 1024         # bytes of an answer taken while the request is stil
 
 class Link:
     """One connection. `data` are bytes read and not yet taken; `got_byte` says that this request had one in answer."""
-    __slots__ = ("stream", "fd", "data", "reused", "got_byte", "reusable", "since", "sent_all")
+    __slots__ = ("stream", "fd", "data", "reused", "got_byte", "reusable", "since", "sent_all", "_probe")
 
     def __init__(self, stream):
         self.stream, self.fd, self.data = stream, stream.fd, b""
         self.reused, self.got_byte, self.reusable, self.since, self.sent_all = False, False, True, 0.0, False
+        self._probe = select.poll()
+        self._probe.register(self.fd, POLLIN)
 
     def is_stale(self):
         """Readable while idle: closed, or bytes that belong to no request and would be taken for the next one's answer."""
-        probe = select.poll()
-        probe.register(self.fd, POLLIN)
-        return bool(self.stream.buffered() or probe.poll(0))
+        return bool(self.stream.buffered() or self._probe.poll(0))
 
     def send(self, head, body, watch):
         """The request; `body` is a Spool. Returns early when the server answers early; `sent_all` tells."""
