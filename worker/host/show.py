@@ -1,37 +1,24 @@
-"""`show OUT`: what a person asks first about a run, on one screen.
+"""`show OUT`: what a person asks first about a run, on one screen: outcome and why, cost, what happened when, what is not known.
 
-Everything shown came out of a sandbox: control characters, escape sequences and
-bidirectional marks are replaced before they reach a terminal.
+Everything shown came out of a sandbox: terminal.py makes it harmless.
 """
 from __future__ import annotations
 
+import json
 import os
-import sys
 
 from worker import cli
+from worker.host import terminal, timeline
 from worker.host.arguments import ODD, Misuse, parse
-from worker.host.outcome_directory import NotReadable, read_document, read_result
-from worker.session import CLEANUP, OBSERVATIONS
+from worker.host.outcome_directory import NotReadable, open_regular, read_document, read_result
+from worker.host.terminal import coloured, plain, wrapped
+from worker.session import ATTEMPTS, CLEANUP, OBSERVATIONS
 
-COLOURS = {"grade": "32", "mask": "33", "retry": "35"}
-# Format characters that reorder or hide text on a terminal (Unicode 15, categories Cf and Zl, Zp).
-HIDDEN = frozenset("\u200b\u200c\u200d\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff")
-SHOWN = 12
-
-
-def plain(value, width: int = 100):
-    """`value` as one line of at most `width` characters that a terminal shows as it is."""
-    text = value if isinstance(value, str) else str(value)
-    clean = "".join("?" if (c < " " or "\x7f" <= c < "\xa0" or c in HIDDEN or "\ud800" <= c <= "\udfff") else c
-                    for c in text[: width + 1].replace("\n", " "))
-    return clean if len(clean) <= width else clean[: width - 3] + "..."
-
-
-def coloured(text, colour):
-    """`text` in an ANSI colour, on a terminal without NO_COLOR only."""
-    if not colour or os.environ.get("NO_COLOR") or not sys.stdout.isatty():
-        return text
-    return "\x1b[%sm%s\x1b[0m" % (colour, text)
+__all__ = ("coloured", "main", "plain", "screen")
+LABEL = 10                      # columns of the labels at the left
+TIMELINE, SHOWN = 12, 4         # rows of the time line (its first half and its end), of other lists
+LINES_OF_TEXT = 3
+MOST_ATTEMPTS = 100000
 
 
 def main(words):
@@ -44,11 +31,11 @@ def main(words):
         cli.say(str(error))
         return cli.NO_OUTCOME
     try:
-        lines = screen(result, _optional(directory, OBSERVATIONS), _optional(directory, CLEANUP))
+        lines = screen(result, _optional(directory, OBSERVATIONS), _optional(directory, CLEANUP), _attempts(directory))
     except ODD as error:
         cli.say("result.json: is not in its shape (%s: %s)" % (type(error).__name__, plain(error)))
         return cli.NO_OUTCOME
-    os.write(1, ("\n".join(lines) + "\n").encode("utf-8", "replace"))
+    terminal.write("\n".join(lines) + "\n")
     return 0
 
 
@@ -59,64 +46,109 @@ def _optional(directory, name):
         return {}
 
 
-def screen(result, observations, receipt):
+def _attempts(directory):
+    """The attempt records that can be read."""
+    found = []
+    try:
+        with os.fdopen(open_regular(directory, ATTEMPTS), "rb") as file:
+            for line in file:
+                try:
+                    found.append(json.loads(line.decode("utf-8", "replace")))
+                except (ValueError, RecursionError):
+                    continue
+                if len(found) >= MOST_ATTEMPTS:
+                    break
+    except (NotReadable, OSError):
+        pass
+    return found
+
+
+def screen(result, observations, receipt, attempts=()):
     """The lines of the summary; every part tolerates what is missing."""
     outcome, disposition = result["outcome"], result["disposition"]
-    action = str(disposition["action"])
-    rows = [("outcome", "%s  %s: %s" % (coloured(plain(action.upper(), 8), COLOURS.get(action, "")),
-                                        plain(outcome["kind"], 30), plain(outcome["status"], 12)))]
-    rows.append(("because", plain(outcome["message"] or disposition["reason"], 240)))
-    rows.append(("fault", "%s; verify the work: %s" % (
-        plain(outcome["fault"], 20), "yes" if disposition["verify_allowed"] is True else "no")))
+    action, width = str(disposition["action"]), terminal.width() - LABEL
+    verdict = plain(action.upper(), 8)
+    rows = [("outcome", coloured(verdict, terminal.ACTIONS.get(action, "")) + "  " + plain(
+        "%s: %s" % (outcome["kind"], outcome["status"]), width - len(verdict) - 2))]
+    rows += _text("because", outcome["message"] or disposition["reason"], width)
+    rows.append(("fault", plain("%s; verify the work: %s" % (
+        outcome["fault"], "yes" if disposition["verify_allowed"] is True else "no"), width)))
     if disposition["reason"] != outcome["kind"]:
-        rows.append(("action by", plain(disposition["reason"], 120)))
-    rows += _agent(result) + _model(result) + _tools(observations) + _cleanup(result, receipt)
-    rows += _listed("warning", result.get("warnings"), ("code", "detail"))
-    rows += _listed("gap", observations.get("gaps"), ("code", "detail"))
-    rows.append(("files", "%d, with hashes in result.json" % len(result["files"])))
-    return ["%-9s %s" % row for row in rows]
+        rows += _text("action by", disposition["reason"], width)
+    rows += _agent(result, width) + _model(result, width) + _time(result, observations, attempts, width)
+    rows += _cleanup(result, receipt, width)
+    rows += _listed("warning", result.get("warnings"), ("code", "detail"), width)
+    rows += _listed("gap", observations.get("gaps"), ("code", "detail"), width)
+    return ["%-*s%s" % (LABEL, title, text) for title, text in rows + _files(result, width)]
 
 
-def _agent(result):
+def _text(title, text, width, most=LINES_OF_TEXT):
+    lines = wrapped(plain(text, width * most), width, most)
+    return [(title if place == 0 else "", line) for place, line in enumerate(lines)]
+
+
+def _agent(result, width):
     harness = result.get("harness") or {}
     seconds = (result.get("duration_ms") or 0) / 1000
-    rows = [("agent", "%s %s, exit %s, %.1f s" % (plain(harness.get("name"), 20), plain(harness.get("version") or "?", 20),
-                                                  plain(result.get("return_code"), 8), seconds))]
-    if result.get("final_message"):
-        rows.append(("said", plain(result["final_message"], 240)))
-    return rows
+    words = "%s %s, exit %s, %.1f s" % (harness.get("name"), harness.get("version") or "?", result.get("return_code"), seconds)
+    rows = [("agent", plain(words, width))]
+    return rows + (_text("said", result["final_message"], width) if result.get("final_message") else [])
 
 
-def _model(result):
+def _model(result, width):
     counts, usage = result.get("counts") or {}, (result.get("usage") or {}).get("chosen") or {}
     if counts.get("requests") is None:
         return [("model", "no proxy: what it was asked is not known")]
-    rows = [("model", "%s requests, %s attempts, %s retries, %s s waited" % tuple(
-        plain(counts.get(name, "?"), 12) for name in ("requests", "attempts", "retries", "wait_s")))]
-    tokens = ["%s %s" % (plain(usage[name], 12), word) for name, word in (
+    rows = [("model", plain("%s requests, %s attempts, %s retries, %s s waited" % tuple(
+        counts.get(name, "?") for name in ("requests", "attempts", "retries", "wait_s")), width))]
+    tokens = ["%s %s" % (usage[name], word) for name, word in (
         ("input_tokens", "in"), ("cached_input_tokens", "of it cached"), ("output_tokens", "out"),
         ("reasoning_output_tokens", "of it reasoning")) if usage.get(name) is not None]
-    rows.append(("tokens", "%s (%s, %s)" % (", ".join(tokens), plain(usage.get("source"), 20),
-                                            plain(usage.get("completeness"), 20)) if tokens else "unknown"))
-    return rows
+    words = "%s (%s, %s)" % (", ".join(tokens), usage.get("source"), usage.get("completeness")) if tokens else "unknown"
+    return rows + _text("tokens", words, width)
 
 
-def _tools(observations):
-    calls = [r for r in observations.get("records") or [] if isinstance(r, dict) and r.get("kind") == "tool_call"]
-    rows = [("tool", "%-10s %s %s" % (plain(call.get("status"), 10), plain(call.get("tool_name"), 30),
-                                      plain(call.get("tool_call_id"), 40))) for call in calls[:SHOWN]]
-    return rows + ([("", "and %d more tool calls" % (len(calls) - SHOWN))] if len(calls) > SHOWN else [])
+def _time(result, observations, attempts, width):
+    """The first half and the end of what happened, with what lies between counted."""
+    records = [one for one in observations.get("records") or [] if isinstance(one, dict)]
+    found = timeline.rows(result.get("started_at"), attempts, records)
+    left = len(found) - TIMELINE
+    half = TIMELINE // 2
+    chosen = found if left <= 1 else found[:half] + [None] + found[-half:]
+    rows = [terminal.row(row, width) if row else "%7s  and %d more" % ("", left) for row in chosen]
+    return [("time" if place == 0 else "", row) for place, row in enumerate(rows)]
 
 
-def _cleanup(result, receipt):
-    killed = receipt.get("killed") or []
-    word = "confirmed" if result.get("cleanup_confirmed") is True else "NOT CONFIRMED: %s" % plain(receipt.get("error"), 100)
-    rows = [("cleanup", "%s, %d left-over process%s killed" % (word, len(killed), "" if len(killed) == 1 else "es"))]
-    return rows + [("", "killed %s %s" % (plain(p.get("pid"), 10), plain(" ".join(map(str, p.get("argv") or [])), 80)))
-                   for p in killed[:SHOWN] if isinstance(p, dict)]
+def _cleanup(result, receipt, width):
+    killed = [one for one in receipt.get("killed") or [] if isinstance(one, dict)]
+    word = "confirmed" if result.get("cleanup_confirmed") is True else "NOT CONFIRMED: %s" % receipt.get("error")
+    words = "%s, %d left-over process%s killed" % (word, len(killed), "" if len(killed) == 1 else "es")
+    rows = [("cleanup", plain(words, width))]
+    for one in killed[:SHOWN]:
+        argv = one.get("argv") if isinstance(one.get("argv"), list) else []
+        rows.append(("", plain("killed %s %s" % (one.get("pid"), " ".join(map(str, argv))), width)))
+    return rows + _rest(killed, width)
 
 
-def _listed(title, items, fields):
+def _listed(title, items, fields, width):
     items = [item for item in items or [] if isinstance(item, dict)]
-    rows = [(title, "  ".join(plain(item.get(field) or "", 90) for field in fields)) for item in items[:SHOWN]]
-    return rows + ([("", "and %d more" % (len(items) - SHOWN))] if len(items) > SHOWN else [])
+    texts = ["  ".join(str(item.get(field) or "") for field in fields) for item in items[:SHOWN]]
+    return [row for text in texts for row in _text(title, text, width, 2)] + _rest(items, width)
+
+
+def _rest(items, width):
+    return [("", plain("and %d more" % (len(items) - SHOWN), width))] if len(items) > SHOWN else []
+
+
+def _files(result, width):
+    """How many, how large, and the largest of them."""
+    sizes = {str(name): one.get("size") for name, one in result["files"].items() if isinstance(one, dict)}
+    sizes = {name: size for name, size in sizes.items() if isinstance(size, int)}
+    largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:3]
+    words = ", ".join("%s %s" % (plain(name, 24), _size(sizes[name])) for name in largest)
+    total = "%d, %s, with hashes in result.json" % (len(result["files"]), _size(sum(sizes.values())))
+    return [("files", plain(total, width))] + ([("", plain("largest: " + words, width))] if words else [])
+
+
+def _size(count):
+    return "%d bytes" % count if count < 10000 else "%.0f KB" % (count / 1e3) if count < 1e6 else "%.1f MB" % (count / 1e6)

@@ -1,5 +1,7 @@
 """`status DIR [--follow] [--json]`: how far a run is.  Reads the files that the run writes; disturbs nothing.
 
+With --follow each attempt and each tool that the agent's output tells of is a line of its own when it has ended, and on a
+terminal the line with the state of things is drawn anew below them; without one it is printed once, at the end.
 Each line of the live files is read once: `Progress` remembers how far it came,
 so following a run of hours costs no more than its own growth.
 """
@@ -8,14 +10,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import sys
 import time
 
 from worker import cli
 from worker.documents import strict_json
+from worker.host import terminal, timeline
 from worker.host.arguments import ODD, Misuse, parse
 from worker.host.outcome_directory import NotReadable, open_regular, read_document
-from worker.host.show import plain
+from worker.host.terminal import coloured, plain
 from worker.session import ATTEMPTS, EVENTS, LAUNCH, LOCK, RESULT
 
 INTERVAL = 1.0  # seconds between two looks with --follow
@@ -53,7 +55,7 @@ class Progress:
     def __init__(self, directory):
         self.directory = directory
         self.attempts, self.events = Lines(directory, ATTEMPTS), Lines(directory, EVENTS)
-        self.requests = set()
+        self.requests, self.news, self.started = set(), [], None
         self.numbers = {
             "attempts": 0, "retries": 0, "wait_s": 0.0, "input_tokens": 0, "output_tokens": 0, "events": 0, "last": None}
 
@@ -62,9 +64,13 @@ class Progress:
         for record in self.attempts.new():
             if isinstance(record, dict):
                 self._count(record)
+                self.news.append((record, None))
         for pair in self.events.new():
             self.numbers["events"] += 1
-            self.numbers["last"] = _last(pair) or self.numbers["last"]
+            last = _last(pair)
+            self.numbers["last"] = last or self.numbers["last"]
+            if last and _is_tool(pair):
+                self.news.append((pair, last.replace("item.completed ", "", 1)))
         return dict(self.numbers, requests=len(self.requests), **self._times())
 
     def _count(self, record):
@@ -102,6 +108,7 @@ class Progress:
             return {"state": "starting" if alive else "no run here", "elapsed_s": None, "remaining_s": None}
         if not alive:
             return {"state": "gone without an outcome; run `recover`", "elapsed_s": None, "remaining_s": None}
+        self.started = launch.get("started_at")
         elapsed = max(0.0, time.time() - float(launch.get("started_at") or 0))
         return {"state": "running", "elapsed_s": round(elapsed, 1),
                 "remaining_s": round(max(0.0, float(launch.get("timeout") or 0) - elapsed), 1)}
@@ -124,14 +131,32 @@ def _last(pair):
     return plain(" ".join(word for word in words if isinstance(word, str)), 60) or None
 
 
-def line(look):
-    """One progress line of at most 80 columns' worth of words."""
+def _is_tool(pair):
+    """Whether an event is the end of a tool's item, as Codex and those that imitate it print it."""
+    event = pair[1]
+    item = event.get("item")
+    return event.get("type") == "item.completed" and isinstance(item, dict) and item.get("type") not in (
+        "agent_message", "reasoning", "error")
+
+
+def line(look, width=140):
+    """One progress line of at most `width` columns; what is least needed stands last."""
     head = look["state"] if look["state"] != "ended" else "ended: %s (%s)" % (look["action"], look["kind"])
     if look["elapsed_s"] is None:
-        return head
-    return plain("%s  %ss (%ss left)  %d requests, %d retries, %gs waited  %d in %d out  %s" % (
-        head, look["elapsed_s"], look["remaining_s"], look["requests"], look["retries"], look["wait_s"],
-        look["input_tokens"], look["output_tokens"], look["last"] or ""), 140)
+        return plain(head, width)
+    left = "" if look["state"] == "ended" else " (%ss left)" % look["remaining_s"]
+    return plain("%s  %ss%s  %d requests, %d retries, %gs waited  %d in %d out  %s" % (
+        head, look["elapsed_s"], left, look["requests"], look["retries"], look["wait_s"],
+        look["input_tokens"], look["output_tokens"], look["last"] or ""), width)
+
+
+def news(progress, width):
+    """What ended since the last look, a line each."""
+    began = progress.started if progress.started is not None else _read(progress.directory, LAUNCH).get("started_at")
+    found, progress.news = progress.news, []
+    rows = [timeline.attempt_row(began, what) if last is None else (timeline.since(began, what[0]), "tool", last, "")
+            for what, last in found]
+    return [terminal.row(row, width) for row in sorted(rows, key=lambda row: row[0] or 0)]
 
 
 def main(words):
@@ -142,19 +167,28 @@ def main(words):
     if not os.path.isdir(directory):
         cli.say("%s: there is no such directory" % directory)
         return cli.NO_OUTCOME
-    progress = Progress(directory)
-    redraw = sys.stdout.isatty() and "--json" not in given and "--follow" in given
+    return follow(Progress(directory), "--json" in given, "--follow" in given)
+
+
+def follow(progress, as_json, on):
+    """Look once, or until the run has ended."""
+    redraw = on and not as_json and terminal.is_terminal()
     while True:
         try:
             look = progress.look()
+            width = terminal.width() - 1    # a full line would move the cursor on
+            lines = news(progress, width) if on and not as_json else []
         except ODD as error:
-            cli.say("%s: its files are not in their shape (%s)" % (directory, type(error).__name__))
+            cli.say("%s: its files are not in their shape (%s)" % (progress.directory, type(error).__name__))
             return cli.NO_OUTCOME
-        text = strict_json(look).decode() if "--json" in given else line(look)
-        os.write(1, (("\r\x1b[K%s" if redraw else "%s\n") % text).encode("utf-8", "replace"))
-        if "--follow" not in given or look["state"] not in ("starting", "running"):
-            break
+        goes_on = on and look["state"] in ("starting", "running")
+        text = strict_json(look).decode() if as_json else line(look, width)
+        if not as_json and look["state"] == "ended":
+            text = coloured(text, terminal.ACTIONS.get(str(look["action"]), ""))
+        if redraw:
+            text = "\r\x1b[K" + "".join(one + "\n" for one in lines) + text + ("" if goes_on else "\n")
+        else:
+            text = "".join(one + "\n" for one in lines + ([text] if as_json or not goes_on else []))
+        if not terminal.write(text) or not goes_on:
+            return 0
         time.sleep(INTERVAL)
-    if redraw:
-        os.write(1, b"\n")
-    return 0
