@@ -34,6 +34,26 @@ def usage_file(case, **fields):
         json.dump(dict(found, **fields), file)
 
 
+def test_a_compaction_tells_nothing_twice(tmp_path):
+    """Real: the messages stay, marked; behind them stands the new context, copies around the summary, written in one go."""
+    case = corpus.Case("hermes", "0.19.0-tool7", tmp_path)
+    before = corpus.seen(*case.collect())
+    case = corpus.Case("hermes", "0.19.0-tool7", tmp_path / "again")
+    columns = "session_id, role, content, tool_call_id, tool_calls, tool_name, finish_reason"
+    add = "INSERT INTO messages (id, timestamp, %s) SELECT max(id) + 1, %s FROM messages GROUP BY session_id"
+    copies = ("INSERT INTO messages (id, timestamp, %s) SELECT id + top, latest + 10 + id * 0.000001, %s FROM messages,"
+              " (SELECT max(id) AS top, max(timestamp) AS latest FROM messages)")
+    summary = "max(timestamp) + 0.000001, session_id, 'user', '[CONTEXT COMPACTION - REFERENCE ONLY] What was done.'"
+    short = "session_id, role, content"
+    rows(case, (copies % (columns, columns),), (add % (short, summary),),
+         (add % (short, "max(timestamp) + 1, session_id, 'assistant', 'Done.'"),))
+    evidence, live = case.collect()
+    found = corpus.seen(evidence, live)
+    assert (found["tools"], found["gaps"], found["final"]) == (before["tools"], before["gaps"], "Done.")
+    made, = [record for record in evidence["plain"] if record["kind"] == "context_compaction"]
+    assert made["summary"].endswith("What was done.")
+
+
 ENDS = [
     ({"completed": True, "failed": False}, "success"), ({"completed": False, "failed": False}, "failure"),
     ({"completed": False, "failed": True}, "failure"), ({"completed": True, "failed": True}, "failure"),

@@ -123,6 +123,18 @@ def test_attempts_of_nobody_and_responses_without_an_attempt(tmp_path):
     assert next(one["detail"] for one in found["gaps"] if one["code"] == "model_call_ownership_unavailable") == "2 attempts"
 
 
+def test_the_clis_own_repeats_of_a_request_belong_to_its_model_call(tmp_path):
+    """Until it is answered; the same bytes asked after that are another call."""
+    home, cut = Home(tmp_path), {"fingerprint": "f", "failure": "stream_interrupted"}
+    home.write([meta(), message("x"), END])
+    home.attempts([
+        attempt(1, 1, THREAD, **cut), attempt(2, 2, THREAD, number=2, **cut), attempt(3, 3, THREAD, "r1", 3, fingerprint="f"),
+        attempt(4, 4, THREAD, "r2", fingerprint="f"), attempt(5, 5, THREAD, "r3", fingerprint="g")])  # fmt: skip
+    (root,) = invocations(home.collect([announced()], wire={"requests": 5}))
+    assert [(one["model_call_id"], one["response_id"], one["attempts"]) for one in root["model_calls"]] == [
+        ("1", "r1", [1, 2, 3]), ("4", "r2", [4]), ("5", "r3", [5])]  # fmt: skip
+
+
 def test_a_response_id_that_two_requests_carried(tmp_path):
     home = Home(tmp_path)
     home.write([meta(), message("x"), record("token_usage_record", {"response_id": "r1", "thread_token_usage": figures(10, 1)})])

@@ -2,7 +2,8 @@
 
 A reader hands over Records (tool calls, compactions, invocations); here the model calls are joined to HTTP attempts, the
 outcome gives the root invocation its status, and the document is written piece by piece, in constant memory.  A model call
-is one request to the proxy with all its attempts; each attempt is owned by exactly one invocation, that of the thread which
+is one request to the proxy with all its attempts, and the CLI's own repeats of it (the same bytes) until it is answered; each
+attempt is owned by exactly one invocation, that of the thread which
 its headers name, and one that names none of this run's threads is a gap.
 """
 
@@ -96,21 +97,27 @@ def join(attempts, owners, responses, gaps, thread_of, describe=None):
 
     owners: {thread id: invocation_id}; responses: {invocation_id: [response ids that the transcript names]};
     thread_of(attempt): the thread that it names, or None; describe(attempt): further fields of the model call."""
-    calls, by_request, carried, unowned = {}, {}, {}, 0
+    calls, by_request, unanswered, carried, unowned = {}, {}, {}, {}, 0
     for attempt in attempts:
         owner, request, response = owners.get(thread_of(attempt)), str(attempt.get("request")), attempt.get("response_id")
         if owner is None:
             unowned += attempt.get("dialect") is not None  # probes of other paths are nobody's model calls
             continue
-        if (owner, request) not in by_request:
-            call = by_request[owner, request] = {"model_call_id": request, "response_id": None, "attempts": []}
+        question = owner, attempt.get("fingerprint") or request
+        call = by_request.get((owner, request)) or unanswered.get(question)
+        if call is None:
+            call = {"model_call_id": request, "response_id": None, "attempts": []}
             call.update(describe(attempt) if describe else {})
             calls.setdefault(owner, []).append(call)
-        call = by_request[owner, request]
+        by_request[owner, request] = call
         call["attempts"].append(attempt.get("seq"))
+        if attempt.get("failure") or attempt.get("error"):
+            unanswered[question] = call
+        else:
+            unanswered.pop(question, None)
         if isinstance(response, str):
             call["response_id"] = response
-            carried.setdefault((owner, response), set()).add(request)
+            carried.setdefault((owner, response), set()).add(call["model_call_id"])
     for owner, names in responses.items():
         for name in names:
             found = carried.get((owner, name), ())

@@ -125,7 +125,7 @@ def steps(played):
 def compactions(played):
     """Each compaction names the model call that made it, and what set it off, as its request said."""
     records = played.done.records("context_compaction")
-    asked = [one for one in played.witness.model if played.harness.compacts(one)]
+    asked = [one for one in played.witness.all if one.asks and played.harness.compacts(one)]
     if len(records) != played.scenario["compactions"] or len(asked) != len(records):
         yield "%d compactions recorded, the endpoint was asked for %d" % (len(records), len(asked))
     for record, exchange in zip(records, asked):
@@ -143,8 +143,8 @@ def history(played):
     for thread in played.witness.threads():
         had = [dialects.shape(item) for item in owners[thread]["conversation"]] if thread in owners else []
         asked = played.witness.of(thread)
-        before = next((index for index, one in enumerate(asked) if played.harness.compacts(one)), None)
-        shown = asked[-1] if before is None else asked[before - 1]
+        compacted = [one.number for one in played.witness.all if one.asks and played.harness.compacts(one)]
+        shown = [one for one in asked if not compacted or one.number < compacted[0]][-1]
         wanted = shown.asked() + [item[:3] for item in asked[-1].told.items if asked[-1].succeeded]
         rest = iter(had)
         lost = [item for item in wanted if item not in rest]
@@ -204,11 +204,11 @@ def outcome(played):
         yield "exit codes are %s" % codes
     if found["exports"]["gym"]["mask_sample"] != (action != "grade"):
         yield "Gym's mask_sample is %s" % found["exports"]["gym"]["mask_sample"]
-    deciding = [exchange for exchange, record in played.exchanges() if record["seq"] == done.outcome["evidence"].get("seq")]
-    decided = done.outcome["evidence"].get("source") == "attempt"
-    if decided and (not deciding or deciding != played.witness.of(deciding[0].thread)[-1:]):
+    seq = done.outcome["evidence"].get("seq") if done.outcome["evidence"].get("source") == "attempt" else None
+    bodies = [record["request_sha256"] for record in done.attempts if record["seq"] == seq]     # a latched one repeats another's
+    if seq is not None and bodies not in [[played.witness.of(thread)[-1].sha256] for thread in played.witness.threads()]:
         yield "the outcome rests on attempt %s, which is not the last of its thread" % done.outcome["evidence"].get("seq")
-    troubled = any(one.status != 200 for one in played.witness.all if one.request) or any(played.scenario["failures"] or ())
+    troubled = any(one.status != 200 for one in played.witness.all if one.asks) or any(played.scenario["failures"] or ())
     if done.outcome["kind"] == "completed" and troubled != ("recovered_errors" in done.warnings()):
         yield "warnings are %s; requests %s" % (done.warnings(), "failed on the way" if troubled else "never failed")
     yield from receipt(played)
@@ -308,7 +308,9 @@ def attempts_per_step(played):
     """Each attempt is in exactly one step, repeats under the step that they repeat, numbered, with the waits that there were."""
     pairs = played.exchanges()
     record_of = {exchange.number: record for exchange, record in pairs}
-    grouped = [call["attempts"] for record in played.done.records("agent_invocation") for call in record["model_calls"]]
+    sent = {record["seq"] for record in record_of.values()}            # not those that the latch answered
+    grouped = [[seq for seq in call["attempts"] if seq in sent]
+               for record in played.done.records("agent_invocation") for call in record["model_calls"]]
     wanted = [[record_of[one.number]["seq"] for one in step] for step in played.witness.steps()]
     if sorted(grouped) != sorted(wanted):
         yield "steps are made of attempts %s, the endpoint saw %s" % (sorted(grouped), sorted(wanted))
@@ -317,9 +319,14 @@ def attempts_per_step(played):
         if numbers != list(range(1, len(step) + 1)):
             yield "the attempts of one request are numbered %s" % numbers
         for one, after in zip(step, step[1:]):
-            yield from wait_between(record_of[one.number], one, after)
+            if record_of[one.number]["request"] == record_of[after.number]["request"]:      # else the CLI's own repeat
+                yield from wait_between(record_of[one.number], one, after)
     counts, retries = played.done.result["counts"], sum(len(step) - 1 for step in played.witness.steps())
-    seen = {"attempts": len(played.witness.all), "main_requests": len(played.witness.steps()), "retries": retries}
+    repeats = len({record["request"] for record in played.done.attempts if record["main"]}) - len(played.witness.steps())
+    if repeats and not played.harness.repeats:
+        yield "%d main requests more than the endpoint saw" % repeats
+    retries -= repeats if played.harness.repeats else 0
+    seen = {"attempts": len(played.witness.all), "main_requests": len(played.witness.steps()) + repeats, "retries": retries}
     if {name: counts[name] for name in seen} != seen:
         yield "counts are %s; the endpoint saw %s" % (counts, seen)
 

@@ -169,7 +169,7 @@ def stream_cut_answer(to):
 
 def stream_cut_first_event(to):
     """a stream breaks in the middle after its first events have been passed on"""
-    times = 1 + to.again("stream_cut_first_event")
+    times = (1 + to.again("stream_cut_first_event")) * (1 + to.harness.goes_on)
     plan = [to.says(to.shell("echo one"))]
     plan += [to.final("Half an answer.", usage=SECOND, cut_after=to.cut_after, then="rst")] * times
     return {"plan": plan, "failures": [None] + ["stream_interrupted"] * times, "tools": ["completed"],
@@ -179,9 +179,11 @@ def stream_cut_first_event(to):
 
 def in_stream_rate_limit(to):
     """HTTP 200, then a rate limit inside the stream, until the attempts are used up"""
-    plan = [to.says(to.shell("echo one"))] + [to.limited("Slow down. Please try again in 0.2s.")] * 3
-    return {"plan": plan, "failures": [None] + ["rate_limited"] * 3, "decisions": ["forwarded", "retried", "retried", "gave_up"],
-            "tools": ["completed"], "outcome": provider("rate_limited", 200, "retry", "rate_limit_exceeded"), "message": None,
+    times = 1 + to.harness.goes_on
+    plan = [to.says(to.shell("echo one"))] + [to.limited("Slow down. Please try again in 0.2s.")] * 3 * times
+    return {"plan": plan, "failures": [None] + ["rate_limited"] * 3 * times,
+            "decisions": ["forwarded"] + ["retried", "retried", "gave_up"] * times, "tools": ["completed"],
+            "outcome": provider("rate_limited", 200, "retry", "rate_limit_exceeded"), "message": None,
             "transcript": None}
 
 

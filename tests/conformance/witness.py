@@ -65,6 +65,11 @@ class Exchanged:
         self.told = dialects.told(self.harness.api, self.body, stream) if self.status == 200 else dialects.Told()
 
     @property
+    def asks(self):
+        """Whether it is a question to a model, and no probe."""
+        return any(name in self.request for name in ("input", "messages", "contents"))
+
+    @property
     def succeeded(self):
         """A whole answer that says that it is complete."""
         return self.told.ok
@@ -133,8 +138,9 @@ class Witness:
         return list(grouped.values())
 
     def usage(self, whole=False):
-        """(sum over all answers that told usage or None, number of proper answers without); whole: only of those that ended."""
-        told = [one.usage for one in self.model if one.usage and (one.succeeded or not whole)]
+        """(sum over all answers that told usage or None, number of proper answers without); whole: of the conversation's own that
+        ended properly."""
+        told = [one.usage for one in (self.model if whole else self.all) if one.usage and (one.succeeded or not whole)]
         total = {name: added([usage[name] for usage in told]) for name in NAMES} if told else None
         return total, sum(1 for one in self.model if one.succeeded and not one.usage)
 

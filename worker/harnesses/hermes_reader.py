@@ -7,7 +7,9 @@ checkpointed copy (sqlite_copy.py), and usage.json, written when the CLI ends in
     without what was cached; zeros mean unknown; on a cut or `length` they count too little
   - failed requests leave no record in the database but files sessions/request_dump_*.json, and not all of them
   - after a cut the CLI asks to go on in the user's name ("[System: ..."): these messages are its own
-  - a compressed session goes on in a child session (end_reason `compression`); other child sessions are sub-agents
+  - a compaction writes the shortened context behind the old one in one go: copies of the messages that stay, times a
+    microsecond apart, around its summary ("[CONTEXT COMPACTION").  Or the session goes on in a child session (end_reason
+    `compression`); other child sessions are sub-agents
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ __all__ = ("ERRORS", "Live", "collect")
 DATABASE = "state.db"
 MOST_DUMPS = 100
 MOST_SESSIONS = 1000
+MOST_TOGETHER = 10000
 EMPTY = ("(empty)",)
+SUMMARY = "[CONTEXT COMPACTION"
+TOGETHER = 0.0005  # s between messages that were written in one go
 INJECTED = "[System: "  # messages in the user's name that the CLI made
 SESSION = ("id", "parent_session_id", "started_at", "ended_at", "end_reason", "source", "input_tokens", "output_tokens",
            "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")  # fmt: skip
@@ -151,7 +156,7 @@ class Story:
         goes_on = parent is not None and parent["end_reason"] == "compression" and parent["id"] in agents
         if goes_on:
             agent = agents[parent["id"]]
-            self.evidence.records.append(compaction(agent.invocation_id, row["started_at"]))
+            self.evidence.records.append(compaction(agent.invocation_id, row["started_at"], None))
         elif parent is None:
             agent = self.root = self.evidence.agent(database.name, row["id"])
             self.thread = row["id"]
@@ -165,8 +170,13 @@ class Story:
         self.partial = self.partial or figures is None
         if figures is not None:
             self.totals[agent] = usage.add(self.totals[agent], figures) if agent in self.totals else figures
-        for said in database.rows("messages", MESSAGE, "WHERE session_id = ? ORDER BY id", (row["id"],)):
-            Message(agent, said).tell()
+        for batch in batches(database.rows("messages", MESSAGE, "WHERE session_id = ? ORDER BY id", (row["id"],))):
+            summary = next((said for said in batch if is_summary(said)), None)
+            if summary is not None:
+                self.evidence.records.append(compaction(agent.invocation_id, summary["timestamp"], summary["content"]))
+                continue
+            for said in batch:
+                Message(agent, said).tell()
         if agent is self.root:
             self.final = agent.last_message
 
@@ -188,10 +198,27 @@ def top(row, known):
     return row
 
 
-def compaction(invocation_id, at):
+def batches(rows):
+    """Lists of messages that were written in one go."""
+    batch = []
+    for row in rows:
+        before, at = seconds(batch[-1]["timestamp"]) if batch else None, seconds(row["timestamp"])
+        if batch and (before is None or at is None or not 0 <= at - before <= TOGETHER or len(batch) >= MOST_TOGETHER):
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def is_summary(row):
+    return row["role"] == "user" and isinstance(row["content"], str) and row["content"].startswith(SUMMARY)
+
+
+def compaction(invocation_id, at, summary):
     return {
         "kind": "context_compaction", "invocation_id": invocation_id, "observed_at": seconds(at), "trigger": None,
-        "tokens_before": None, "tokens_after": None, "outcome": "completed", "summary": None, "first_kept_item_id": None,
+        "tokens_before": None, "tokens_after": None, "outcome": "completed", "summary": summary, "first_kept_item_id": None,
         "before_model_call": None, "model_calls": [], "after_model_call": None,
     }  # fmt: skip
 

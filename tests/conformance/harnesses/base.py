@@ -30,12 +30,14 @@ class Harness:
     name = ""
     versions = ()
     api = "chat"
-    timeout = 300                   # s, of a run: a hang guard
+    timeout = 900                   # s, of a run: a hang guard
     linger = 5                      # s
     thinks = 0                      # s before a final answer
     fails = 1                       # the CLI's exit code after a failure of the model
     exits = {}                      # {scenario: exit code} where it is another one
     asks_again = {}                 # {scenario: how often the endpoint sees the CLI's own repeat of a failed request}
+    goes_on = 0                     # how often it asks the model, in a new request, to go on after an answer that broke off
+    repeats = False                 # whether it asks again by itself, whatever is set
     spawns = None                   # the tool that starts a sub-agent
     thread_headers = ()             # request headers that carry the id of the conversation or sub-agent; none: all are one
     lacks = {}                      # {evidence: reason} that it cannot leave in any scenario

@@ -15,6 +15,7 @@ class OpenCode(Harness):
     thread_headers = ("x-session-id",)
     asks_again = {"model_timeout": 1, "stream_cut_first_event": 2}
     exits = dict.fromkeys(("model_timeout", "model_error", "stream_cut_first_event", "in_stream_rate_limit"), -15)
+    repeats = True
     spawns = "task"
     configured_by = "OPENCODE_CONFIG"
 

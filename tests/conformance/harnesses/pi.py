@@ -6,13 +6,15 @@ import json
 from tests import endpoint
 from tests import real_harnesses as real
 from tests.conformance import dialects
-from tests.conformance.harnesses.base import Harness
+from tests.conformance.harnesses.base import Harness, limit
 
 
 class Pi(Harness):
     name, versions = "pi", ("0.80.2", "1.6.0")
     fails = 0           # `--mode json`: whatever happened
     thread_headers = ("x-client-request-id", "x-session-affinity")
+    limits = (limit("steps", "the compaction's model_calls are", "its request for a summary names no session, so that nothing tells"
+                    " whose it is"),)
     not_applicable = {"sub_agent": "the CLI has no sub-agents"}
 
     def counted(self, version):
