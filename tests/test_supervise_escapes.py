@@ -1,14 +1,15 @@
 """Whatever the agent leaves behind is dead, reaped and named before the result exists."""
 from __future__ import annotations
 
-import random
+import json
+import subprocess
 import sys
 import uuid
 
 import pytest
 
 from tests import runs
-from tests.escapes import programs, survivors
+from tests.escapes import many, programs, survivors
 
 SESSIONS = {"setsid", "double_fork", "proof_against_signals", "five_hundred", "chain_of_100"}
 
@@ -52,11 +53,34 @@ def test_a_tree_that_is_alive_at_the_deadline_goes_with_its_root(bundle, tmp_pat
     assert len(done.receipt["killed"]) == 3
 
 
+def random_trees(bundle, tmp_path, seeds, side_by_side=4):
+    """Each seed is a run whose agent leaves the tree of processes that the seed describes."""
+    token, lines = uuid.uuid4().hex, [[] for _ in range(side_by_side)]
+    for seed in seeds:
+        folder = tmp_path / str(seed) / "run"
+        folder.mkdir(parents=True)
+        (folder / "input.json").write_text(json.dumps({
+            "command": [sys.executable, "-I", "-S", programs.__file__, str(seed), token], "cwd": "/", "timeout": 120,
+            "harness": "generic", "cleanup_timeout": 60}))
+        lines[seed % side_by_side].append(str(folder / "input.json") + "\n")
+    words = [sys.executable, "-I", "-S", many.__file__, bundle]
+    pool = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) for _ in lines]
+    for process, some in zip(pool, lines):
+        process.stdin.write("".join(some).encode())
+        process.stdin.close()
+    assert [process.wait() for process in pool] == [0] * side_by_side
+    assert survivors.of(token) == []  # each would live for ten minutes
+    for seed in seeds:
+        done = runs.Done(tmp_path / str(seed) / "run", 0, b"", b"")
+        assert done.receipt["cleanup_confirmed"] is True and done.receipt["proof"] == "echild", seed
+        assert done.result["return_code"] == 0 and done.events[-1] == {"type": "done"}, seed
+        assert len(done.receipt["killed"]) >= programs.counted(programs.tree(seed), True), seed
+
+
+def test_some_random_trees_leave_nobody(bundle, tmp_path):
+    random_trees(bundle, tmp_path, range(40))
+
+
 @pytest.mark.slow
-def test_random_escape_programs_leave_nobody(bundle, tmp_path):
-    names = [name for name in programs.PROGRAMS if name != "five_hundred"]
-    for number in range(200):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        done, left = escape(bundle, folder, random.Random(number).choice(names))
-        assert left == [] and done.receipt["cleanup_confirmed"] is True, number
+def test_a_thousand_random_trees_leave_nobody(bundle, tmp_path):
+    random_trees(bundle, tmp_path, range(1000, 2000))

@@ -13,7 +13,7 @@ import os
 
 from worker import cli, contract, harnesses, processes, salvage
 from worker import session as names
-from worker.control import claimed_by
+from worker.control import claim, claimed_by
 from worker.finish import conclude
 from worker.host.arguments import Misuse, parse
 from worker.host.outcome_directory import NotReadable, read_document
@@ -90,12 +90,13 @@ def main(words):
         from worker.host import verdict
 
         return verdict.main([directory])  # recovered already, or never in need of it
-    if names.CLAIM not in found:
+    if not found.intersection((names.CLAIM, names.LOCK)):
         cli.say("%s: no run was started here" % directory)
         return cli.NO_OUTCOME
     if not session.lock():
         cli.say("%s: the run is still going on; `stop` ends it" % directory)
         return cli.NO_DIRECTORY
+    claim(session.fd)  # where they were killed before they had: nothing was launched, and nothing will be
     return recover(session, directory)
 
 

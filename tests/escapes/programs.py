@@ -1,10 +1,9 @@
-"""Programs that try to outlive their run: `python3 programs.py NAME TOKEN`. No imports from the project: it is the agent.
+"""Programs that try to outlive their run: `python3 programs.py NAME TOKEN`, or a number for a random tree of processes. No imports from the project: it is the agent.
 
 Each function starts what is to survive and returns when all of it is in place (one byte each on a pipe, never a sleep);
 then the main program prints one event and exits 0. TOKEN stands in every command line, so a test can look for survivors.
 A survivor waits in `hold`: 600 seconds, so that a failing test leaves nothing for ever.
 """
-import ctypes
 import os
 import signal
 import sys
@@ -109,6 +108,7 @@ def traced():
     await_ready(1)
 
     def trace():
+        import ctypes
         os.setsid()
         ctypes.CDLL(None).ptrace(0x4206, target, None, None)
         hold()
@@ -195,6 +195,7 @@ def empty_environment():
 def own_subreaper():
     """A supervisor of its own between the survivor and us."""
     def supervisor():
+        import ctypes
         os.setsid()
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
         middle = child(lambda: (child(lambda: (os.setsid(), hold())), os._exit(0)))
@@ -224,7 +225,81 @@ def until_the_limit():
         pass
 
 
+# -- a tree that a number describes ---------------------------------------------------------------------------------------
+
+def numbers(seed):
+    """A linear congruential generator (Knuth, MMIX): the module random would cost an agent more than all the rest."""
+    while True:
+        seed = (seed * 6364136223846793005 + 1442695040888963407) % (1 << 64)
+        yield seed >> 33
+
+
+def deaf():
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(signum, signal.SIG_IGN)
+
+
+def stop_itself():
+    ready()
+    os.kill(os.getpid(), signal.SIGSTOP)
+    hold()
+
+
+def fork_on():
+    ready()
+    while True:
+        time.sleep(0.003)
+        if os.fork():
+            os._exit(0)
+
+
+def leave():
+    ready()
+    os._exit(0)
+
+
+WAYS = (os.setsid, lambda: os.setpgid(0, 0), quiet, deaf, os.environ.clear, lambda: os.chdir("/"))
+ENDS = (hold, hold, hold, stop_itself, fork_on, leave, leave)
+
+
+def planned(number, depth):
+    """{"ways", "end", "children"} of one process; up to three children each, down to `depth`."""
+    count = next(number) % 4 if depth else 0
+    return {"ways": [way for way in WAYS if next(number) % 3 == 0], "end": ENDS[next(number) % len(ENDS)],
+            "children": [planned(number, depth - 1) for _ in range(count)]}
+
+
+def counted(node, survivors_only=False):
+    return int(not survivors_only or node["end"] is not leave) + sum(counted(child, survivors_only) for child in node["children"])
+
+
+def grow(node):
+    """One process of the plan: never returns."""
+    for way in node["ways"]:
+        try:
+            way()
+        except OSError:  # it leads a session or group already
+            pass
+    for below in node["children"]:
+        child(lambda below=below: grow(below))
+    node["end"]()
+
+
+def tree(seed):
+    """The plan of `seed`: at least one process, at most forty."""
+    return planned(numbers(seed), 3)
+
+
+def random_tree(seed):
+    plan = tree(seed)
+    child(lambda: grow(plan))
+    await_ready(counted(plan))
+
+
 if __name__ == "__main__":
-    PROGRAMS[sys.argv[1]][0]()
+    if sys.argv[1].isdigit():
+        random_tree(int(sys.argv[1]))
+    else:
+        PROGRAMS[sys.argv[1]][0]()
     os.write(1, b'{"type":"done"}\n')
     os._exit(0)
