@@ -29,7 +29,9 @@ PACKAGES = ("transport", "worker")
 NOT_SHIPPED = ("worker/__main__.py", "worker/text_form.py")     # the one becomes __main__.py, the other a form
 SHIPPED = (".py", ".sh", ".json", ".html", ".css", ".js", ".txt")
 PYZ, TEXT, CTL, SUMS = "sandbox-worker.pyz", "sandbox_worker.py", "sandboxctl", "SHA256SUMS"
-SHEBANG = b"#!/usr/bin/env python3\n"
+# Python finds a zip by its end. What lost its end is read as source, up to the string on line 2 that does not end: the message
+# shows that line.
+HEAD = b"#!/usr/bin/env python3\n\"sandbox-worker: this bundle is cut off, copy it again\n"
 DOS_TIME, DOS_DATE = 0, (2020 - 1980) << 9 | 1 << 5 | 1
 MODE = 0o100644 << 16
 UNIX = 3 << 8 | 20
@@ -74,7 +76,7 @@ def manifest(files: "dict[str, bytes]") -> bytes:
 
 
 def zipped(files: "dict[str, bytes]") -> bytes:
-    out, directory = bytearray(SHEBANG), bytearray()
+    out, directory = bytearray(HEAD), bytearray()
     for name, content in files.items():
         common = struct.pack("<HHHHHLLLHH", 20, 0, 0, DOS_TIME, DOS_DATE, zlib.crc32(content), len(content),
                              len(content), len(name), 0)

@@ -199,6 +199,14 @@ def test_a_cut_zip_never_runs(bundle):
         save(bundle, data[:size])
         done = run(bundle, "run", "x")          # Python itself finds no archive; an empty file is an empty program
         assert (done.returncode != 0 or size == 0) and done.stdout == b""
+        assert size == 0 or b"sandbox-worker: this bundle is cut off, copy it again" in done.stderr
+
+
+@pytest.mark.pythons
+def test_what_every_python_says_of_a_cut_zip(bundle, other_python):
+    save(bundle, load(bundle)[:-20000])
+    done = run(bundle, "run", "x", python=other_python)
+    assert done.returncode == 1 and b"sandbox-worker: this bundle is cut off, copy it again" in done.stderr
 
 
 def test_a_cut_text_form_says_so(dist, tmp_path):

@@ -42,6 +42,16 @@ def test_a_kept_key_file_is_reported(bundle, tmp_path):
     assert "key_exposed" in done.warnings() and (tmp_path / "key").exists()
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/sys/kernel/osrelease"), reason="no /proc/sys")
+def test_a_key_file_that_cannot_be_removed_is_refused_and_the_directory_is_free_again(bundle, tmp_path):
+    """A file of the kernel's: nobody can unlink it, root neither."""
+    model = dict(MODEL, api_key_file="/proc/sys/kernel/osrelease")
+    refused(runs.run(bundle, tmp_path, command=["true"], model=model), "model.api_key_file: /proc/sys/kernel/osrelease cannot be removed")
+    assert os.listdir(tmp_path / "run") == ["input.json"]
+    done = runs.run(bundle, tmp_path, command=["true"], model=dict(model, keep_key_file=True))
+    assert done.outcome["kind"] == "no_model_call" and "key_exposed" in done.warnings()
+
+
 @pytest.mark.parametrize("field", ["prompt_file", "model.api_key_file", "model.ca_file"])
 def test_a_fifo_where_a_file_belongs_is_refused_and_not_waited_for(bundle, tmp_path, field):
     os.mkfifo(tmp_path / "fifo")

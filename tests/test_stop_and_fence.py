@@ -137,6 +137,35 @@ def test_recover_makes_an_outcome_after_guard_and_worker_were_killed(bundle, tmp
     assert runs.command(["verify", directory], bundle=bundle)[0] == 0
 
 
+def test_recover_finds_by_the_claim_who_outlived_a_run_without_launch_json(bundle, tmp_path):
+    """Killed before launch.json was written: the claim has the marker, too."""
+    command = agents.shell("setsid sleep 617 & echo '{\"type\": \"x\"}'; sleep 618")
+    process, directory = runs.start(bundle, tmp_path, command=command, invocation_id="no-launch-json")
+    worker = started(process)["pid"]
+    while not (directory / "events.jsonl").read_bytes():
+        os.sched_yield()
+    os.kill(process.pid, signal.SIGSTOP)
+    os.kill(worker, signal.SIGKILL)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=runs.HANG)
+    (directory / "launch.json").unlink()
+    code, _, said = runs.command(["recover", directory], bundle=bundle)
+    done = runs.Done(directory, code, b"", said.encode())
+    runs.check(done)
+    assert code == 70 and done.outcome["kind"] == "worker_error" and ["sleep", "617"] in [k["argv"] for k in done.receipt["killed"]]
+    assert alive(b"SANDBOX_WORKER_RUN=no-launch-json") == []
+
+
+def test_recover_of_a_run_that_had_not_been_claimed_fences_it(bundle, tmp_path):
+    """Killed between lock and claim: nothing was launched, and a run that is still on its way there is refused."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.lock").write_text("")
+    code, _, _ = runs.command(["recover", tmp_path / "run"], bundle=bundle)
+    done = runs.run(bundle, tmp_path, command=agents.shell("touch %s/ran" % tmp_path))
+    assert code == 70 and done.code == 73 and not os.path.exists(tmp_path / "ran")
+    assert done.outcome["kind"] == "worker_error" and done.receipt["killed"] == []
+
+
 def test_recover_signals_nobody_who_does_not_carry_the_runs_own_marker(bundle, tmp_path):
     victim = subprocess.Popen(["sleep", "615"], env={"SANDBOX_WORKER_RUN": "other/run"})
     try:

@@ -18,7 +18,7 @@ from tests import killer, runs
 from tests.endpoint import Endpoint, message
 from tests.escapes import survivors
 
-ASKED = 3
+ASKED = 20
 # Leaves a descendant in a session of its own, asks ASKED times over one connection, and says so after each whole answer.
 AGENT = """
 import _socket, os, sys, time

@@ -104,6 +104,20 @@ def parent(pid):
     return int(fields[1]) if fields else None
 
 
+def descendants(roots):
+    """[(pid, start ticks)] of everybody below `roots`, our own children, parents first; children of main threads only, and
+    nobody where the kernel has no `children` files. A number counts while its start is the same before and after its children
+    were read: they were not a stranger's."""
+    found, queue = [], [(pid, start_ticks(pid)) for pid in roots]
+    for parent_pid, started in queue:
+        listed = read("/proc/%d/task/%d/children" % (parent_pid, parent_pid)) if PROC_IS_OURS else b""
+        if listed and start_ticks(parent_pid) == started:
+            below = [(int(pid), start_ticks(int(pid))) for pid in listed.split()]
+            found += below
+            queue += below
+    return [(pid, started) for pid, started in found if started is not None]
+
+
 def start_ticks(pid):
     """Start time in clock ticks since boot: together with the number it names a process for good."""
     fields = stat(pid)

@@ -1,7 +1,8 @@
 """The end of every descendant, and the proof.
 
 Level by level: whoever is our child is written down and killed; its own children become ours when it dies (we are
-their subreaper, or PID 1), and so on until waitpid says ECHILD. Between the levels we wait for SIGCHLD, never for a
+their subreaper, or PID 1), and so on until waitpid says ECHILD. From the second level on, whole trees are killed at once
+where the kernel has pidfds, which hold a process while it is looked at; they are met again, dead, on the next level. Between the levels we wait for SIGCHLD, never for a
 timer; the only clock is the deadline. Nothing here forks or starts a thread: it must work at a pids limit.
 
 The proof, in the receipt's `proof`:
@@ -21,6 +22,7 @@ from worker import kernel, processes
 from worker.supervise import exit_status
 
 NAMED = 4096  # entries of `killed`; the rest is counted
+DEEP = 1 if hasattr(os, "pidfd_open") else 1 << 30  # level from which whole trees are killed at once (Python 3.9)
 AGED = 200  # of them with age and state: /proc/PID/stat costs as much as the kill and the rest together
 RUSH = 256  # levels after which killing comes before writing down: something forks as fast as we read
 
@@ -66,6 +68,7 @@ class Hunt:
         self.now, self.blind = 0.0, False
         self.proof, self.error = "echild", None
         self.sent: set = set()  # killed, not yet reaped
+        self.named: set = set()  # killed and written down before they were our children
 
     def run(self):
         """True when there is no child left (but `spare`)."""
@@ -129,16 +132,23 @@ class Hunt:
         pids = [pid for pid in pids if processes.is_child(pid)]
         if self.level >= RUSH:
             self.strike(pids)
+        self.name(pid for pid in pids if pid not in self.named and not self.is_main(pid))
+        found = processes.descendants(pids) if DEEP <= self.level < RUSH else []
+        below = [(pid, started) for pid, started in found if pid not in self.named]
+        self.name(pid for pid, _ in below)
+        self.strike(pids)
+        for pid, started in below:
+            _signal_if(pid, started)
+        self.named = self.named.difference(pids).union(pid for pid, _ in below)
+        return bool(pids)
+
+    def name(self, pids):
         for pid in pids:
-            if self.is_main(pid):
-                continue
             self.count += 1
             if self.count <= NAMED:
                 entry = processes.describe(pid, self.now if self.count <= AGED else None)
                 entry["escaped"] = self.escape(pid)
                 self.killed.append(entry)
-        self.strike(pids)
-        return bool(pids)
 
     def strike(self, pids):
         for pid in pids:
@@ -210,26 +220,27 @@ def kill_marked(marker, since_ticks=0):
         for pid, started in found:
             if started is not None and started >= since_ticks:
                 entry = dict(processes.describe(pid, processes.uptime()), escaped="reparented")
-                if _signal_if(pid, marker, started):
+                if _signal_if(pid, started, marker):
                     killed[pid, started] = entry
         if not found:
             break
     return list(killed.values())
 
 
-def _signal_if(pid, marker, started):
+def _signal_if(pid, started, marker=None):
+    """SIGKILL to the process of that number and start; without a marker to look for only through a pidfd."""
     try:
         handle = os.pidfd_open(pid)
     except (AttributeError, OSError):
         handle = None
     try:
-        if started != processes.start_ticks(pid) or not processes.has_marker(pid, marker):
+        if started != processes.start_ticks(pid) or marker and not processes.has_marker(pid, marker):
             return False
-        if handle is None:
-            os.kill(pid, signal.SIGKILL)
-        else:
+        if handle is not None:
             signal.pidfd_send_signal(handle, signal.SIGKILL)
-        return True
+        elif marker:
+            os.kill(pid, signal.SIGKILL)
+        return bool(handle is not None or marker)
     except OSError:  # gone, or not ours to signal
         return False
     finally:

@@ -269,8 +269,9 @@ def planned(number, depth):
             "children": [planned(number, depth - 1) for _ in range(count)]}
 
 
-def counted(node, survivors_only=False):
-    return int(not survivors_only or node["end"] is not leave) + sum(counted(child, survivors_only) for child in node["children"])
+def counted(node, ends=ENDS):
+    """How many processes of a plan end so."""
+    return int(node["end"] in ends) + sum(counted(below, ends) for below in node["children"])
 
 
 def grow(node):
@@ -292,6 +293,7 @@ def tree(seed):
 
 def random_tree(seed):
     plan = tree(seed)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the kernel sends it to an orphaned group in which somebody is stopped
     child(lambda: grow(plan))
     await_ready(counted(plan))
 
