@@ -3,7 +3,8 @@
     guard -- worker -- agent            guard and worker are subreapers and not dumpable
 
 `fork_worker` splits `run`, `spawn` forks the launcher, both before any thread exists. Nobody sleeps or polls: signals are
-bytes on a pipe (`Wakeup`). Only own un-reaped children are ever signalled, so no number can be a stranger's by now.
+bytes on a pipe (`Wakeup`). Only own un-reaped children are ever signalled (tree.py: and
+whom a pidfd holds), so no number can be a stranger's by now.
 """
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ CAUGHT = (signal.SIGCHLD,) + STOP_SIGNALS
 LATE = 1.0  # seconds after the deadline: who is not awake by then was stopped, and is continued (kernel.continue_in)
 OOM_SCORE_ADJ = 500  # the kernel should take the agent before its worker
 # What a container shows of its own control group, v2 and v1: read before the agent can make a counter rise (resources.py).
-COUNTERS = ("/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/pids/pids.events",
-            "/sys/fs/cgroup/memory/memory.oom_control")
+COUNTERS = tuple("/sys/fs/cgroup/" + name for name in (
+    "pids.events", "memory.events", "memory.peak", "pids/pids.events", "memory/memory.oom_control",
+    "memory/memory.max_usage_in_bytes"))
 
 
 class Wakeup:
