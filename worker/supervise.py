@@ -3,8 +3,8 @@
     guard -- worker -- agent            guard and worker are subreapers and not dumpable
 
 `fork_worker` splits `run`, `spawn` forks the launcher, both before any thread exists. Nobody sleeps or polls: signals are
-bytes on a pipe (`Wakeup`). Only own un-reaped children are ever signalled (tree.py: and
-whom a pidfd holds), so no number can be a stranger's by now.
+bytes on a pipe (`Wakeup`). Only own un-reaped children are ever signalled, and whom a pidfd
+holds (tree.py), so no number can be a stranger's by now.
 """
 from __future__ import annotations
 

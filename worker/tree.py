@@ -3,7 +3,8 @@
 Level by level: whoever is our child is written down and killed; its own children become ours when it dies (we are
 their subreaper, or PID 1), and so on until waitpid says ECHILD. From the second level on, whole trees are killed at once
 where the kernel has pidfds, which hold a process while it is looked at; they are met again, dead, on the next level.
-Between the levels we wait for SIGCHLD, never for a timer; the only clock is the deadline. Nothing here forks or starts a thread: it must work at a pids limit.
+Between the levels we wait for SIGCHLD, never for a timer; the only clock is the deadline. Nothing here
+forks or starts a thread: it must work at a pids limit.
 
 The proof, in the receipt's `proof`:
 - "echild"        a subreaper since before the launch (or PID 1) that has no child has no descendant
