@@ -54,7 +54,7 @@ class Chroot(Place):
 
     def __enter__(self):
         root = roots.make(sys.executable)
-        inside = 'mount --bind "$1" "$2/run" && mount -t proc proc "$2/proc" && exec chroot "$@"'
+        inside = 'mount --bind "$1" "$2/run" && mount -t proc proc "$2/proc" && mount --bind /dev "$2/dev" && exec chroot "$@"'
         inside = inside.replace('"$@"', '"$2" "$3"')
         self.via = shlex.join(["unshare", "-m", "sh", "-c", inside, "x", self.folder, root])
         return self

@@ -66,7 +66,7 @@ class Screen:
 
     def show(self, look):
         try:
-            text = plain(progress_line(look), 140)
+            text = plain(progress_line(look), 140) if look else self.last
         except ODD:  # it came out of a sandbox
             return
         if self.wanted and text != self.last:
@@ -136,10 +136,9 @@ def attach(handle, line, signals):
                 answer_signals(handle, signals)
                 if time.time() > handle["launched_at"] + handle["limit"]:
                     raise Lost("the run is over its time")
-                follower = follower or (screen.wanted and lines and Follower(handle))
-                look = follower and follower.look()
-                if look:
-                    screen.show(look)
+                if screen.wanted and lines:
+                    follower = follower or Follower(handle)
+                    screen.show(follower.look() or {})
         except Lost as lost:
             cli.say("the connection is lost: %s" % lost)
             return LOST

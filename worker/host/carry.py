@@ -6,7 +6,7 @@
     attach     start the run on this connection, stay to its end        launch  start it and leave
     wait       until it has ended          status  how far it is        stop    end it, or keep it from ever starting
     collect    its evidence into OUT       verify  is it genuine        verdict what to do with it
-    clean      remove what was put and written inside
+    clean      remove what was put and written inside                   doctor  what will not work there
 
 Exit codes are those of DESIGN 5; `attach` says 3 where the connection is lost and the run may go on.  What fails before
 anything was started still leaves a result in OUT: launch_failed (nothing there can run the worker), cancelled, worker_error.
@@ -100,7 +100,7 @@ def failed(handle, sentence, facts, code):
 
 def refused(handle, step, sentence, code):
     cli.say(sentence)
-    if step in ("stage", "attach", "launch"):
+    if step in ("run", "stage", "attach", "launch") and not handle["launched_at"]:
         if code == cli.NO_DIRECTORY:
             handle.forget()
         else:
@@ -165,7 +165,7 @@ def stage(handle, signals):
         handle.update(python=staging.bring_python(handle, handle["python"]))
     with Channel(handle["via"], handle["python"]) as channel:
         staging.stage(channel, handle, handle.given["files"])
-        if "--no-doctor" not in handle.given and "doctor" in cli.COMMANDS:
+        if "--no-doctor" not in handle.given:
             blocking = examined(channel, handle)
             if blocking:
                 return failed(handle, blocking, not_launched("doctor", blocking), cli.MASK)
@@ -193,6 +193,8 @@ def examined(channel, handle):
 def begun(handle):
     """The line for the run's stdin; names it where `begin` did not."""
     document = read_input(needs(handle, "--input"))
+    if handle["launched_at"]:
+        raise NotFresh("%s: its run was launched already" % handle.out)
     if not handle.begun:
         handle.begin()
     if not handle["nonce"]:
@@ -217,8 +219,9 @@ def launch(handle, signals):
 def not_started(handle, code):
     if code == cli.MASK:
         return failed(handle, "the worker cannot run there", not_launched("python", "this Python cannot run the worker"), code)
-    if code in (cli.BAD_INPUT, cli.NO_DIRECTORY, cli.USAGE):
-        fetch.clean(handle)
+    if code in (cli.BAD_INPUT, cli.NO_DIRECTORY, cli.USAGE) and handle.quiet:
+        if code != cli.NO_DIRECTORY:  # there another run may have its files
+            fetch.clean(handle, staging.BUNDLES)
         handle.forget()
     return code
 
@@ -235,15 +238,34 @@ def status(handle, signals):
     with Channel(handle["via"], handle["python"]) as channel:
         flags = [flag for flag in ("--follow", "--json") if flag in handle.given]
         channel.become_command(staging.staged(channel, handle), "status", handle["dir"], *flags)
-        while not channel.reader.ended or channel.reader.data:
-            line = channel.reader.taken()
-            if line is not None:
-                os.write(1, (plain(line.decode("utf-8", "replace"), 4000) + "\n").encode("utf-8", "replace"))
-            elif not channel.reader.more(1.0) and channel.reader.ended:
-                break
-        code = channel.end()
-        complain(channel.said.decode("utf-8", "replace"))
-    return code if code in (0, cli.NO_OUTCOME) else cli.FAILED
+        return show_all(channel, (0, cli.NO_OUTCOME))
+
+
+def show_all(channel, codes):
+    """What a command inside prints, plain, a line each; its exit code where it is one of `codes`, else 70."""
+    while not channel.reader.ended or channel.reader.data:
+        line = channel.reader.taken()
+        if line is not None:
+            os.write(1, (plain(line.decode("utf-8", "replace"), 4000) + "\n").encode("utf-8", "replace"))
+        elif not channel.reader.more(1.0) and channel.reader.ended:
+            break
+    code = channel.end()
+    complain(channel.said.decode("utf-8", "replace"))
+    return code if code in codes else cli.FAILED
+
+
+def doctor(handle, signals):
+    """What will not work there: in a directory of its own, or in the --dir of a run to come; nothing stays."""
+    try:
+        with Channel(handle["via"], handle["python"]) as channel:
+            staging.stage(channel, handle)
+            words = ["--dir", handle["dir"], *(["--json"] if "--json" in handle.given else [])]
+            words += ["--harness", handle.given["--harness"]] if handle.given.get("--harness") else []
+            channel.become_command(staging.staged(channel, handle), "doctor", *words)
+            return show_all(channel, (0, cli.USAGE, cli.MASK))
+    finally:
+        if handle["dir"]:
+            fetch.clean(handle)
 
 
 def collect(handle, signals):
@@ -265,4 +287,4 @@ def clean(handle, signals):
 
 STEPS = {"run": run, "begin": begin, "stage": stage, "attach": attach, "launch": launch, "wait": wait, "status": status,
          "stop": lambda handle, signals: attend.stop(handle), "collect": collect, "verify": verify,
-         "verdict": lambda handle, signals: verdict_main([needs(handle, "--out")]), "clean": clean}
+         "doctor": doctor, "verdict": lambda handle, signals: verdict_main([needs(handle, "--out")]), "clean": clean}

@@ -9,12 +9,13 @@ from worker.host.arguments import ODD
 from worker.host.channel import Channel, Lost, NoPython
 from worker.host.handle import PRINTED
 from worker.host.outcome_directory import NotReadable, faults, read_result
-from worker.host.staging import BINARY, PORTABLE, TEXT, staged
+from worker.host.staging import BUNDLES, PORTABLE, staged
 from worker.host.unpack import MOST_BYTES, MOST_FILES, unpack
 from worker.host.verify import manifest_of
 from worker.session import RESULT, WRITES
 
 TRIES = 3
+EVERYTHING = (*WRITES, *BUNDLES, PORTABLE)
 UNVERIFIED = "the outcome that came out of the sandbox is not the one that the run wrote: %s"
 LOST_RUN = "the sandbox gave no outcome: %s"
 
@@ -78,12 +79,11 @@ def doubt(handle, sentence):
     return cli.FAILED
 
 
-def clean(handle):
+def clean(handle, names=EVERYTHING):
     """Remove what was staged and what the run wrote; a directory that `stage` made goes as a whole."""
     try:
         with Channel(handle["via"], handle["python"]) as channel:
-            found = channel.ask("clean", dir=handle["dir"], names=[*WRITES, BINARY, TEXT, PORTABLE],
-                                parts=[".part-", ".new-", ".replaced-"], all=handle["own"])
+            found = channel.ask("clean", dir=handle["dir"], names=names, all=handle["own"])
     except (Lost, NoPython) as problem:
         cli.say("cleaning: %s" % problem)
         return cli.FAILED

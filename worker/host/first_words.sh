@@ -1,6 +1,5 @@
 # The first words on a connection: find a Python that can run the worker, and become it. Read from stdin by whatever sh is
 # there, so that no word has to pass a second shell (ssh). @WORDS@ are put in by channel.py.
-if [ -t 0 ]; then stty raw -echo; fi 2>/dev/null
 set -f
 said=
 # shellcheck disable=SC2043

@@ -17,6 +17,7 @@ import sys
 
 PLACES = ("/var/tmp", "/tmp", "/run", "/dev/shm", "~", ".")
 BUNDLES = ("sandbox-worker.pyz", "sandbox_worker.py")
+UNFINISHED = ("%s.part-", ".%s.new-", ".%s-")  # of `put`; of the worker's writes, and what it moved aside
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 LINE = 1 << 20
 
@@ -144,7 +145,7 @@ def feed(fd, data):
 
 
 def clean(asked):
-    """Remove what was staged and what the run wrote: {"names"} in {"dir"}, and {"parts"} of names; with {"all"} the whole
+    """Remove what was staged and what the run wrote: {"names"} in {"dir"}, whole or not; with {"all"} the whole
     directory. The bundle goes first, so that a launch that is still on its way finds nothing to start."""
     directory = raw(asked["dir"])
     try:
@@ -158,8 +159,8 @@ def clean(asked):
     left = []
     found = os.listdir(directory) if os.path.isdir(directory) else []
     for name in sorted(found, key=lambda name: (text(name) not in BUNDLES, name)):
-        ours = text(name) in asked["names"] or any(part in text(name) for part in asked["parts"])
-        if ours or asked["all"]:
+        if asked["all"] or text(name) in asked["names"] or any(
+                text(name).startswith(form % one) for one in asked["names"] for form in UNFINISHED):
             remove(os.path.join(directory, name))
         if os.path.lexists(os.path.join(directory, name)):
             left.append(name)

@@ -11,6 +11,7 @@ from worker.host.channel import ANSWER, CONNECT, Channel, Lost, Refused, quoted
 
 BINARY, TEXT = "sandbox-worker.pyz", "sandbox_worker.py"
 GONE = "%s: is not there; what was staged is gone (does the sandbox keep its files between two commands? then say --dir)"
+BUNDLES = (BINARY, TEXT)
 PORTABLE = "python"
 PLACES = "/var/tmp /tmp /run /dev/shm ."
 
@@ -118,7 +119,7 @@ class ShellThere(Channel):
 
     def become(self, python):
         self.mark = "sandboxctl-" + os.urandom(8).hex()
-        self.send(b"if [ -t 0 ]; then stty raw -echo; fi 2>/dev/null; umask 077; echo %s ready\n" % self.mark.encode())
+        self.send(b"umask 077; echo %s ready\n" % self.mark.encode())
         self.marked(self.mark.encode(), CONNECT)
 
     def do(self, command, failure=None):
