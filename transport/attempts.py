@@ -17,7 +17,8 @@ NO_USAGE = dict.fromkeys(USAGE)
 KEPT_HEADERS = frozenset((
     "retry-after", "retry-after-ms", "x-should-retry", "x-request-id", "request-id", "x-amzn-requestid", "apim-request-id",
     "x-ms-request-id", "x-goog-request-id", "x-correlation-id", "cf-ray", "content-type", "content-encoding", "content-length",
-    "location", "server", "openai-processing-ms", "openai-model", "openai-organization", "x-ms-region", "date"))
+    "location", "server", "openai-processing-ms", "openai-model", "openai-organization", "x-ms-region", "date",
+    "x-replay-request", "x-replay-match"))
 
 
 def blank_record(asking, invocation_id):

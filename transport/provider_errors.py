@@ -72,6 +72,7 @@ CODES = (
     ("responsibleaipolicyviolation", "refusal", "AZ: innererror"),
     ("cyber_policy", "refusal", "CX"),
     ("bio_policy", "refusal", "CX"),
+    ("replay_mismatch", "invalid_request", "ours: refusals.py"),
     ("invalid_prompt", "refusal", "OA: prompt flagged by the usage policy"),
     ("moderation_blocked", "refusal", "OA"),
     ("data_inspection_failed", "refusal", "DASH"),

@@ -56,6 +56,7 @@ REFUSALS = {
     "redirect_refused": (502, "redirect_refused", "The model endpoint redirects to another origin (%s); not followed."),
     "no_answer": (502, "upstream_failed", "The model endpoint gave no answer: %s."),
     "handler": (502, "worker_error", "The worker failed while it handled this request: %s."),
+    "replay_mismatch": (400, "replay_mismatch", "The recorded run cannot answer this: %s."),
     "shutdown": (503, "run_ended", "The run is being stopped."),
 }
 

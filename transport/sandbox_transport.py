@@ -22,6 +22,7 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from transport.evidence import EvidenceFile, Redactor, atomic_write
+    from transport.recorded import recording
 
 STACK = 256 * 1024  # bytes per thread: the code is not recursive (json_bytes.py refuses deep nesting)
 BODIES = "bodies"
@@ -121,10 +122,10 @@ def fold_attempts(records):
 
 
 def __getattr__(name):
-    if name not in ("EvidenceFile", "Redactor", "atomic_write"):  # loaded when somebody asks for one, after the launch
+    if name not in ("EvidenceFile", "Redactor", "atomic_write", "recording"):  # loaded when somebody asks for one
         raise AttributeError(name)
-    from transport import evidence
-    return getattr(evidence, name)
+    module = __import__("transport." + ("recorded" if name == "recording" else "evidence"), fromlist=[name])
+    return getattr(module, name)
 
 
-__all__ = ["EvidenceFile", "Redactor", "Transport", "atomic_write", "fold_attempts"]
+__all__ = ["EvidenceFile", "Redactor", "Transport", "atomic_write", "fold_attempts", "recording"]

@@ -18,7 +18,7 @@ SENTENCES = {
     "required": "is required with `run -`",
     "stdin": "is only accepted with `run -` (a file could be read by the agent)",
     "variable": "%r is no variable name",
-    "endpoint": "give either base_url or socket",
+    "endpoint": "give one of base_url, socket and replay",
     "url": "must be an http:// or https:// URL with a host",
     "url characters": "must not contain spaces, control or non-ASCII characters, a fragment or a user name",
     "port": "has no valid port",

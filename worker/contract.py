@@ -144,7 +144,7 @@ def _endpoint(document, source):
     if bad:
         return "env", "variable", bad[0]
     model = document.get("model", {})
-    if "model" in document and ("base_url" in model) == ("socket" in model):
+    if "model" in document and sum(name in model for name in ("base_url", "socket", "replay")) != 1:
         return "model.base_url", "endpoint", None
     field = "model_base_url" if "model_base_url" in document else "model.base_url"
     url = document.get("model_base_url", model.get("base_url", "http://unix"))
@@ -164,6 +164,12 @@ def _model(job):
     # The reference's short form: the key stands in `env`, and the run's token takes its place there.
     short = {"base_url": job["model_base_url"], "api": "responses"} if job["model"] is None else job["model"]
     model = filled(INPUT["properties"]["model"], short)
+    if model["replay"]:
+        from worker.replaying import prepare
+
+        wrong = prepare(job, model)
+        if wrong:
+            raise BadInput("model.replay: " + wrong)
     model["key"] = model.pop("api_key") if job["model"] else job["env"].get("OPENAI_API_KEY")
     if model["api_key_env"]:
         model["key"] = os.environ.get(model["api_key_env"])

@@ -221,7 +221,7 @@ def classify(facts):
     return {
         "status": status,
         "kind": kind,
-        "fault": FAULTS[kind],
+        "fault": "host" if replay_misfit(facts, kind, record) else FAULTS[kind],
         "code": responses_code(kind, http_status),
         "http_status": http_status,
         "message": sentence(facts, kind, record),
@@ -264,8 +264,15 @@ def evidence(facts, kind, source, record):
     return {"source": source, "return_code": facts.get("main_status"), "terminal": terminal(facts)}
 
 
+def replay_misfit(facts, kind, record):
+    """A recorded run was to answer and does not fit: the host's doing, not the agent's."""
+    said = part(record, "provider_error", "code")
+    return kind == "invalid_request" and bool(facts.get("replayed")) and said == "replay_mismatch"
+
+
 # What a reader should know beside the outcome, and what it never changes.  (code, predicate of facts and kind, detail)
 WARNINGS = (
+    ("replayed", lambda f, kind: f.get("replayed"), lambda f: "the model's answers are those recorded in %s" % f["replayed"]),
     (
         "recovered_errors",
         lambda f, kind: part(f, "wire", "recovered") or part(f, "wire", "aux_failed"),

@@ -1,6 +1,6 @@
 """`proxy`: the transport alone, for harnesses that somebody else launches.
 
-    proxy --upstream URL --dir DIR [--api A] [--key-file F | --key-env V] [--hold H] [--bodies B] [...]
+    proxy (--upstream URL | --replay OUT) --dir DIR [--api A] [--key-file F | --key-env V] [--hold H] [--bodies B] [...]
 
 Writes DIR/info.json ({"port", "pid", "token", "base_url"}, in one step, when it listens), one line per attempt to
 DIR/model_attempts.jsonl, and at the end DIR/summary.json. Ends on SIGTERM, SIGINT, SIGHUP, or with --watch-stdin when
@@ -21,9 +21,10 @@ from worker.intake import NotUsable, claim, marker_of, remove_key, take_director
 from worker.supervise import Wakeup
 
 INFO, SUMMARY = "info.json", "summary.json"  # control.py knows by the claim that there will be no result
-FLAGS = {"--watch-stdin": "watch_stdin", "--use-proxy": "model.use_proxy", "--keep-key-file": "model.keep_key_file"}
-TEXTS = {"--upstream": "model.base_url", "--socket": "model.socket", "--dir": "directory", "--api": "model.api",
-         "--key-file": "model.api_key_file", "--key-env": "model.api_key_env", "--auth": "model.auth",
+FLAGS = {"--watch-stdin": "watch_stdin", "--use-proxy": "model.use_proxy", "--keep-key-file": "model.keep_key_file",
+         "--replay-failures": "model.replay_failures"}
+TEXTS = {"--upstream": "model.base_url", "--socket": "model.socket", "--replay": "model.replay", "--dir": "directory",
+         "--api": "model.api", "--key-file": "model.api_key_file", "--key-env": "model.api_key_env", "--auth": "model.auth",
          "--ca-file": "model.ca_file", "--hold": "retry.hold", "--bodies": "bodies", "--invocation-id": "invocation_id"}
 NUMBERS = {"--max-attempts": "retry.max_attempts", "--max-wait": "retry.max_wait", "--budget": "retry.budget",
            "--requests": "limits.requests", "--total-tokens": "limits.total_tokens",
@@ -55,7 +56,8 @@ def document(given):
         path = {**TEXTS, **NUMBERS, **FLAGS}[option].split(".")
         value = True if option in FLAGS else _number(text) if option in NUMBERS else text
         (found if len(path) == 1 else found.setdefault(path[0], {}))[path[-1]] = value
-    found.setdefault("model", {}).setdefault("api", "responses")
+    if "replay" not in found.setdefault("model", {}):
+        found["model"].setdefault("api", "responses")
     return found
 
 

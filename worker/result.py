@@ -61,6 +61,7 @@ def outcome_facts(run, evidence, facts):
     return {
         "worker_error": facts["worker_error"], "launch_error": facts["launch_error"], "ending": facts["ending"],
         "main_status": facts["main_status"], "wire": facts["wire"], "model_given": run.job["model"] is not None,
+        "replayed": ((run.job["model"] or {}).get("replay") or {}).get("directory"),
         "live": {"terminal": live.terminal, "message": live.message, "limit": getattr(live, "limit", None)},
         "transcript": {"terminal": evidence.get("terminal"), "error_text": evidence.get("error_text")},
         "kernel": (facts.get("resources") or {}).get("kernel") or {}, "started": run.launch_error is None,

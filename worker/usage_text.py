@@ -9,7 +9,8 @@ USAGE_LINES = {
     "run": "run INPUT.json | run -",
     "stop": "stop DIR",
     "recover": "recover DIR",
-    "proxy": "proxy --upstream URL --dir DIR [--api A] [--key-file F | --key-env V] [--hold H] [--bodies B] [--auth A]"
+    "proxy": "proxy --upstream URL | --replay OUT [--replay-failures] --dir DIR [--api A]"
+             " [--key-file F | --key-env V] [--hold H] [--bodies B] [--auth A]"
              " [--max-attempts N] [--max-wait S] [--budget S] [--requests N] [--total-tokens N] [--ca-file F]"
              " [--first-byte-timeout S] [--idle-timeout S] [--socket PATH] [--watch-stdin]",
     "status": "status DIR [--follow] [--json]",
