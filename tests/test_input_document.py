@@ -59,7 +59,7 @@ BAD = [
     ({"prompt_file": "/does/not/exist"}, "prompt_file: /does/not/exist cannot be read"),
     ({"model": HTTP, "model_base_url": "http://h"}, "model: cannot be given together with model_base_url"),
     ({"model": {}}, ("model.base_url: give either", "model")),
-    ({"model": dict(HTTP, socket="/s")}, "model.base_url: give either base_url or socket"),
+    ({"model": dict(HTTP, socket="/s")}, "model.base_url: give one of base_url, socket and replay"),
     ({"model": {"base_url": "ftp://h"}}, "model.base_url: must be an http"),
     ({"model": {"base_url": "http://"}}, "model.base_url: must be an http"),
     ({"model": {"base_url": "http://:80"}}, "model.base_url: must be an http"),

@@ -307,8 +307,8 @@ def observed(done):
 @pytest.mark.real_cli
 @pytest.mark.parametrize("name", ["tool_success", "tool_failure"])
 def test_a_real_codex_run_is_replayed_to_the_same_observations(dist, tmp_path, name):
-    program, bundle = real_cli.path(real_cli.CODEX[0]), os.path.join(dist, "sandbox-worker.pyz")
-    first = runner.play(scenarios.BY_NAME[name], real_cli.CODEX[0], program, bundle, tmp_path / "a").done
+    program, bundle = real_cli.path(), os.path.join(dist, "sandbox-worker.pyz")
+    first = runner.play(scenarios.BY_NAME[name], real_cli.CODEX[0], [os.path.dirname(program)], bundle, tmp_path / "a").done
     work, home = tmp_path / "elsewhere", tmp_path / "home"
     work.mkdir()
     home.mkdir()
@@ -325,7 +325,11 @@ def test_a_real_codex_run_is_replayed_to_the_same_observations(dist, tmp_path, n
             "model": {"replay": first.directory},
         },
     )
-    assert second.stderr == "" and second.outcome["kind"] == first.outcome["kind"] == "completed" and observed(second) == observed(first)
+    assert (
+        second.stderr == ""
+        and second.outcome["kind"] == first.outcome["kind"] == "completed"
+        and observed(second) == observed(first)
+    )
     assert second.result["usage"]["chosen"] == first.result["usage"]["chosen"]
     how = [one["response_headers"]["x-replay-match"].partition(";")[0] for one in second.attempts]
     assert how[0] == replay.ALIKE and set(how) <= {replay.ALIKE, replay.BLIND}
@@ -333,8 +337,10 @@ def test_a_real_codex_run_is_replayed_to_the_same_observations(dist, tmp_path, n
 
 @pytest.mark.real_cli
 def test_another_prompt_is_told_to_the_real_codex_once(dist, tmp_path):
-    program, bundle = real_cli.path(real_cli.CODEX[0]), os.path.join(dist, "sandbox-worker.pyz")
-    first = runner.play(scenarios.BY_NAME["tool_failure"], real_cli.CODEX[0], program, bundle, tmp_path / "a").done
+    program, bundle = real_cli.path(), os.path.join(dist, "sandbox-worker.pyz")
+    first = runner.play(
+        scenarios.BY_NAME["tool_failure"], real_cli.CODEX[0], [os.path.dirname(program)], bundle, tmp_path / "a"
+    ).done
     done = runner.start(
         bundle,
         tmp_path / "b",

@@ -60,9 +60,10 @@ def pages(dist, tmp_path_factory):
         if name == "failed":
             return failed_run(bundle, folder).directory
         if name == "codex":
-            return runner.play(
-                scenarios.BY_NAME["error_after_tool"], real_cli.CODEX[0], real_cli.path(), bundle, folder / "play"
-            ).done.directory
+            places = [os.path.dirname(real_cli.path())]
+            done = runner.play(scenarios.BY_NAME["error_after_tool"], real_cli.CODEX[0], places, bundle, folder / "play").done
+            assert done.outcome["kind"] == "invalid_request"
+            return done.directory
         return outcomes.write(
             folder / "out",
             outcomes.hostile() if name == "hostile" else outcomes.documents(calls=500, output="line of output\n" * 400),

@@ -33,7 +33,7 @@ BLANKED = tuple(
         ("date", r"\b20\d\d-\d\d-\d\d\b"),
         ("unix time", r"\b1[5-9]\d{8}(?:\d{3}|\.\d+)?\b"),
         ("Codex environment", r"<(?:shell|timezone|current_date)>[^<]{0,100}</"),
-        ("Codex tool header", r"(?:Chunk ID: [0-9a-f]+|Wall time: [0-9.]+ seconds|session ID \d+)"),
+        ("Codex tool header", r"(?:Chunk ID: [0-9a-f]+|Wall time: [0-9.]+ seconds|Original token count: \d+|session ID \d+)"),
         ("Claude Code environment", r"(?:OS Version|Today's date|Is directory a git repo): [^\n]{0,100}"),
     )
 )
