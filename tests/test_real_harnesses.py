@@ -51,9 +51,9 @@ def test_success_and_a_failed_tool(name, version, bundle, tmp_path):
     chosen = done.result["usage"]["chosen"]
     assert (chosen["source"], chosen["input_tokens"], chosen["output_tokens"]) == ("wire", 3300, 90)
     assert done.result["usage"]["transcript"]["input_tokens"] == 3300
-    assert set(done.gaps()) <= {"prompt_in_argv", "model_call_ownership_unavailable", "usage_mismatch"}
+    assert set(done.gaps()) <= {"prompt_in_argv"} and "recovered_errors" not in done.warnings()      # Hermes probes are no trouble
     assert ("prompt_in_argv" in done.gaps()) == (name == "hermes")
-    assert os.listdir(str(tmp_path / "home")) in ([], [".npm"], [".cache"]) or name in ("kilocode", "hermes")
+    assert os.listdir(str(tmp_path / "home")) == []
     root = done.records("agent_invocation")[0]
     assert len(root["model_calls"]) == 3 and root["status"] == "completed"
     assert not any(file.startswith("state") for file in done.result["files"])
@@ -153,7 +153,7 @@ def test_other_dialects(name, api, bundle, tmp_path):
     assert real.tools(done) == [("completed", None)] and all(one["main"] for one in done.attempts if one["dialect"])
 
 
-@pytest.mark.parametrize("name", ["opencode"])
+@pytest.mark.parametrize("name", ["opencode", "kilocode"])
 def test_a_sub_agent(name, bundle, tmp_path):
     """Its session is an invocation of its own, started by the task call."""
     task = real.function_call("task", {"description": "compute", "prompt": "Compute it.", "subagent_type": "general"}, "call_task")
@@ -166,6 +166,7 @@ def test_a_sub_agent(name, bundle, tmp_path):
     root, child = done.records("agent_invocation")
     assert (child["parent_invocation_id"], child["spawned_by_tool_call_id"]) == (root["invocation_id"], "call_task")
     assert len(child["model_calls"]) == 1 and done.result["usage"]["transcript"]["input_tokens"] == 2700
+    assert [one["main"] for one in done.attempts] == [True] * 3
 
 
 def fresh(tmp_path):

@@ -25,6 +25,7 @@ def test_attempts_are_counted_across_the_clients_repeats(tmp_path):
         assert server.turns == 3 and {r.status for r in replies} == {503} and len({r.body for r in replies}) == 1
         assert proxy.ask(b'{"other":1}').status == 503 and server.turns == 6
     assert [r["decision"] for r in proxy.records()[:5]] == ["retried", "retried", "gave_up", "latched", "latched"]
+    assert proxy.records()[3]["provider_error"]["message"] == "busy"
     assert proxy.records()[3]["failure"] == "overloaded" and proxy.records()[3]["rule"] == "attempts_used_up"
 
 

@@ -3,7 +3,7 @@
 Exit code 0: all that applies is fulfilled, but for limits of the CLIs' own; 1: something is not; 2: it could not be run here
 (the reason is printed). The folders of scenarios that are not fulfilled stay under .cache/conformance/runs/ for looking at.
 
-What a whole run of a CLI found is kept there, too; `--publish` makes of all that is kept the full tables (TABLE.md beside this
+What was found last of each scenario is kept there, too; `--publish` makes of all that is kept the full tables (TABLE.md beside this
 file) and the summary in README.md.
 """
 from __future__ import annotations
@@ -90,12 +90,16 @@ def stale_limits(rows):
 
 
 def keep(rows):
+    """What was found last of each scenario of each CLI."""
     for (name, version), some in report.by_version(rows).items():
-        (OUT / ("kept-%s-%s.json" % (name, version))).write_text(report.as_json(some))
+        path = OUT / ("kept-%s-%s.json" % (name, version))
+        kept = {row["scenario"]: row for row in (json.loads(path.read_text())["rows"] if path.exists() else []) + some}
+        order = [make.__name__ for make in scenarios.SCENARIOS]
+        path.write_text(report.as_json(sorted(kept.values(), key=lambda row: order.index(row["scenario"]))))
 
 
 def publish(target=ROOT):
-    """TABLE.md and the README's summary from the whole runs that are kept, in the order of the harnesses' table."""
+    """TABLE.md and the README's summary from what is kept, in the order of the harnesses' table."""
     rows = []
     for harness in TABLE.values():
         for version in harness.versions:
@@ -132,8 +136,7 @@ def main(words=None):
     for name, text in (("conformance.md", report.as_markdown(rows)), ("conformance.json", report.as_json(rows))):
         (asked.out / name).write_text(text)
     doubts = [] if names else list(stale_limits(rows))
-    if not names:
-        keep(rows)
+    keep(rows)
     print("\n%s\n%s\nwritten to %s" % (report.as_markdown(rows), "\n".join(doubts), asked.out))
     return 0 if report.fulfilled(rows) and not doubts else 1
 

@@ -169,7 +169,8 @@ def tools(played):
             continue
         if record["status"] != status or harness.tool_name(record["tool_name"]) != call["name"]:
             yield "tool call %s: %s %s, should be %s %s" % (name, record["tool_name"], record["status"], call["name"], status)
-        later = next((one for one in played.witness.of(exchange.thread) if call["call_id"] in one.outputs()), None)
+        later = next((one for one in played.witness.of(exchange.thread) if call["call_id"] in one.outputs()
+                      or one.number > exchange.number and harness.compacts(one)), None)       # which may retell it as text
         if (later is None) != (status in ("incomplete", "cancelled")):
             yield "tool call %s is %s, but its output %s the endpoint" % (
                 name, status, "never reached" if later is None else "reached")
@@ -321,12 +322,13 @@ def attempts_per_step(played):
         for one, after in zip(step, step[1:]):
             if record_of[one.number]["request"] == record_of[after.number]["request"]:      # else the CLI's own repeat
                 yield from wait_between(record_of[one.number], one, after)
-    counts, retries = played.done.result["counts"], sum(len(step) - 1 for step in played.witness.steps())
-    repeats = len({record["request"] for record in played.done.attempts if record["main"]}) - len(played.witness.steps())
+    counts, steps = played.done.result["counts"], played.witness.steps()
+    retries = sum(record_of[one.number]["request"] == record_of[after.number]["request"]
+                  for step in steps for one, after in zip(step, step[1:]))
+    repeats = len({record["request"] for record in played.done.attempts if record["main"]}) - len(steps)
     if repeats and not played.harness.repeats:
         yield "%d main requests more than the endpoint saw" % repeats
-    retries -= repeats if played.harness.repeats else 0
-    seen = {"attempts": len(played.witness.all), "main_requests": len(played.witness.steps()) + repeats, "retries": retries}
+    seen = {"attempts": len(played.witness.all), "main_requests": len(steps) + repeats, "retries": retries}
     if {name: counts[name] for name in seen} != seen:
         yield "counts are %s; the endpoint saw %s" % (counts, seen)
 

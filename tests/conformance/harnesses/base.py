@@ -31,7 +31,7 @@ class Harness:
     versions = ()
     api = "chat"
     timeout = 900                   # s, of a run: a hang guard
-    linger = 5                      # s
+    linger = 15                     # s: a CLI that has said its last word may take that long to exit on a busy machine
     thinks = 0                      # s before a final answer
     fails = 1                       # the CLI's exit code after a failure of the model
     exits = {}                      # {scenario: exit code} where it is another one

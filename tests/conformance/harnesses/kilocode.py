@@ -10,5 +10,9 @@ class Kilocode(OpenCode):
     exits = {}
     configured_by = "KILO_CONFIG"
 
+    def shown(self, shapes):
+        """It appends a block of its own to each of the user's messages, which its transcript lacks."""
+        return [one for one in shapes if not (one[0] == "message" and one[2].startswith("<environment_details>"))]
+
 
 HARNESS = Kilocode()

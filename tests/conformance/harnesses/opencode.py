@@ -5,7 +5,7 @@ import json
 
 from tests import endpoint
 from tests import real_harnesses as real
-from tests.conformance.harnesses.base import Harness
+from tests.conformance.harnesses.base import Harness, limit
 
 SMALL = {"provider": {"sandbox-worker": {"models": {"mock-model": {"limit": {"context": 8000, "output": 1000}}}}}}
 
@@ -14,8 +14,10 @@ class OpenCode(Harness):
     name, versions = "opencode", ("1.17.11", "1.18.33")
     thread_headers = ("x-session-id",)
     asks_again = {"model_timeout": 1, "stream_cut_first_event": 2}
-    exits = dict.fromkeys(("model_timeout", "model_error", "stream_cut_first_event", "in_stream_rate_limit"), -15)
+    exits = dict.fromkeys(("model_timeout", "model_error", "stream_cut_first_event", "in_stream_rate_limit", "quota"), -15)
     repeats = True
+    limits = (limit("steps", "the compaction's model_calls are", "its transcript has no id of an answer, so that nothing tells which"
+                    " of the session's model calls compacted"),)
     spawns = "task"
     configured_by = "OPENCODE_CONFIG"
 
