@@ -11,6 +11,7 @@ import pytest
 
 from tests.proxied import TOKEN, Proxied, request
 from tests.rawserver import RawServer, json_answer
+from transport import waits
 
 OK = json_answer()
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -91,6 +92,16 @@ def test_a_half_closed_client_gets_its_answer(tmp_path):
         go.set()
         assert client.reply().status == 200
     assert proxy.records()[0]["error"] is None
+
+
+@pytest.mark.parametrize("seen, gone", [
+    ((7, 7, 7), False), ((7, 0), True), ((0,), True), ((-1, 7, 7), False), ((-1, -1, -1), True), ((-1, 7, -1), False), ((None,), False)])
+def test_only_a_socket_that_stays_away_is_gone(monkeypatch, seen, gone):
+    """/proc/net/tcp is not read in one step: under many connections the line of a living socket may be missing once."""
+    looks = iter(seen)
+    monkeypatch.setattr(waits, "_LOOKS", (0,) * len(seen))
+    monkeypatch.setattr(waits, "_peer_inode", lambda sock: next(looks))
+    assert waits.closed_by_peer(None) is gone
 
 
 def test_a52_a_stopped_run_ends_every_stream_and_records_it(tmp_path):

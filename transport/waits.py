@@ -19,6 +19,7 @@ from transport.errors import ClientLeft, Stopped
 POLLIN, POLLOUT = select.POLLIN, select.POLLOUT
 _RDHUP = getattr(select, "POLLRDHUP", 0x2000)
 _LOOKS = (0, 0.002, 0.03)
+_MISSING = -1
 monotonic = time.monotonic
 
 
@@ -88,7 +89,9 @@ class Watch:
 
 
 def closed_by_peer(sock):
-    """After a FIN: is the peer's socket on this machine closed (True), or only half-closed or unknown (False)?"""
+    """After a FIN: is the peer's socket on this machine closed (True), or only half-closed or unknown (False)? The table is not
+    read in one step, so a line may be missing while connections come and go: only one that stays away is gone."""
+    missing = 0
     for pause in _LOOKS:
         if pause:
             time.sleep(pause)
@@ -97,11 +100,12 @@ def closed_by_peer(sock):
             return False
         if inode == 0:
             return True
-    return False
+        missing += inode == _MISSING
+    return missing == len(_LOOKS)
 
 
 def _peer_inode(sock):
-    """Inode of the socket at the other end; 0 when it is closed or gone, None when nobody can say."""
+    """Inode of the socket at the other end; 0 when it is closed, _MISSING when it is not listed, None when nobody can say."""
     try:
         ends = [(struct.unpack("=I", socket.inet_aton(host))[0], port)
                 for host, port in (sock.getpeername()[:2], sock.getsockname()[:2])]
@@ -112,4 +116,4 @@ def _peer_inode(sock):
                     return int(line.split()[9])
     except (OSError, ValueError, IndexError, struct.error):
         return None
-    return 0
+    return _MISSING

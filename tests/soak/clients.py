@@ -96,7 +96,7 @@ class Clients:
         reply = raw.reply()
         self.answered.add(hashlib.sha256(body).hexdigest())
         self._compare(how, seed, reply)
-        return reply.end == "framed" and raw.ended is None and not half_closed
+        return reply.end == "framed" and reply.header(b"connection") != b"close" and raw.ended is None and not half_closed
 
     def _leave(self, raw, rng):
         self.count("left")

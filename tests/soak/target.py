@@ -14,7 +14,7 @@ import time
 from transport.sandbox_transport import Transport
 
 TOKEN, KEY = "soak-token-0123456789", "sk-soak-KEY-0001"
-IDLE_TIMEOUT = 1.5  # seconds; upstreams that stall for longer are given up
+IDLE_TIMEOUT = 3.0  # seconds; upstreams that stall for longer are given up
 
 
 def main(directory, port):
