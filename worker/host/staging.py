@@ -142,13 +142,11 @@ class ShellThere(Channel):
 
     def give(self, path, content, executable):
         name = quoted(path)
-        if content:
-            self.send(("echo %s go; head -c %d >%s\n" % (self.mark, len(content), name)).encode())
+        mode = "; chmod 700 " + name if executable else ""
+        if not content:
+            self.do(": >%s%s" % (name, mode))
+            return
+        self.send(("echo {0} go; head -c {1} >{2}{3}; echo {0} got\n".format(self.mark, len(content), name, mode)).encode())
+        for data in (content, b""):  # nothing is sent while anybody could read ahead into it
             self.marked(self.mark.encode(), ANSWER)
-            self.send(content)
-        else:
-            self.send((": >%s\n" % name).encode())
-        if executable:
-            self.do("chmod 700 %s" % name)
-        elif content:
-            self.do(":")
+            self.send(data)
