@@ -27,7 +27,9 @@ def engine(request, dist, tmp_path_factory):
         lacking(kind.why_not())
     folder = tmp_path_factory.mktemp(request.param)
     with kind() as place, concurrent.futures.ThreadPoolExecutor(4) as pool:
-        futures = {name: pool.submit(play, dist, place, request.param, folder / name) for name, play in SCENARIOS.items()}
+        chosen = {item.callspec.params["scenario"] for item in request.session.items
+                  if item.module is request.module and item.callspec.params["engine"] == request.param}
+        futures = {name: pool.submit(SCENARIOS[name], dist, place, request.param, folder / name) for name in sorted(chosen)}
         concurrent.futures.wait(futures.values())
         yield dict({name: future.result for name, future in futures.items()}, name=request.param)
 

@@ -128,20 +128,22 @@ def test_of_many_launches_one_wins(dist, tmp_path):
     assert sorted(codes) == [0, 73, 73] and (tmp_path / "ran").read_text() == "x\n"
 
 
-# A channel in Python: `channel.py MODE COMMAND...`; modes below.
+# A channel in Python: `channel.py MODE FOLDER COMMAND...`. "limit" hangs up three times once a run has begun in FOLDER/inside,
+# always after some answers, and leaves a file in FOLDER/cuts each time.
 CHANNEL = r'''
-import os, select, signal, subprocess, sys, time
-mode = sys.argv[1]
-child = subprocess.Popen(sys.argv[2:], stdin=-1, stdout=-1)
-began, sent, fds = time.monotonic(), 0, {0: child.stdin.fileno(), child.stdout.fileno(): 1}
+import os, select, subprocess, sys
+mode, folder = sys.argv[1:3]
+child = subprocess.Popen(sys.argv[3:], stdin=-1, stdout=-1)
+sent, lines, fds = 0, 0, {0: child.stdin.fileno(), child.stdout.fileno(): 1}
 while child.stdout.fileno() in fds:
-    for fd in select.select(list(fds), [], [], 0.05)[0]:
+    for fd in select.select(list(fds), [], [])[0]:
         data = os.read(fd, 4096)
         if fd == 0 and mode == "corrupt" and sent < 300000 <= sent + len(data):
             data = data.replace(b"A", b"B")
-        if fd == 0 and mode == "cut in" and sent > 300000:
+        if fd == 0 and mode == "cut" and sent > 300000:
             os._exit(5)
         sent += len(data) if fd == 0 else 0
+        lines += 0 if fd == 0 else data.count(b"\n")
         if not data:
             if fd == 0:
                 child.stdin.close()
@@ -152,7 +154,8 @@ while child.stdout.fileno() in fds:
                 data = data[os.write(fds[fd], data):]
         except OSError:
             fds.pop(fd)
-    if mode == "limit" and time.monotonic() - began > 4:
+    if mode == "limit" and lines >= 4 and os.path.exists(folder + "/inside/launch.json") and len(os.listdir(folder + "/cuts")) < 3:
+        open("%s/cuts/%d" % (folder, os.getpid()), "w").close()
         os._exit(137)
 sys.exit(child.wait())
 '''
@@ -161,10 +164,11 @@ sys.exit(child.wait())
 @pytest.fixture
 def channel(tmp_path):
     (tmp_path / "channel.py").write_text(CHANNEL)
-    return lambda mode: shlex.join([sys.executable, "-I", "-S", str(tmp_path / "channel.py"), mode])
+    (tmp_path / "cuts").mkdir()
+    return lambda mode: shlex.join([sys.executable, "-I", "-S", str(tmp_path / "channel.py"), mode, str(tmp_path)])
 
 
-@pytest.mark.parametrize("mode,words", [("corrupt", "sandbox-worker.pyz: did not arrive as it was sent"), ("cut in", "the connection ended")])
+@pytest.mark.parametrize("mode,words", [("corrupt", "sandbox-worker.pyz: did not arrive as it was sent"), ("cut", "the connection ended")])
 def test_nothing_that_arrived_in_part_is_ever_run(dist, tmp_path, channel, mode, words):
     """E12, on the way in: the error names the file, and no file of its name is there."""
     run = Going(dist, tmp_path, via=channel(mode))
@@ -176,9 +180,10 @@ def test_nothing_that_arrived_in_part_is_ever_run(dist, tmp_path, channel, mode,
 
 @pytest.mark.parametrize("options", [(), ("--detach",)], ids=["attached", "detached"])
 def test_an_engine_whose_exec_has_a_time_limit(dist, tmp_path, channel, options):
-    run = Going(dist, tmp_path, *options, via=channel("limit"), command=["/bin/sh", "-c", "sleep 9; echo '%s'" % ctl.DONE])
+    script = "while [ $(ls %s | wc -l) -lt 3 ]; do sleep 0.1; done; echo '%s'" % (tmp_path / "cuts", ctl.DONE)
+    run = Going(dist, tmp_path, *options, via=channel("limit"), command=["/bin/sh", "-c", script])
     code, said = run.end()
-    assert code == 0 and ctl.outcome(run.out).outcome["kind"] == "completed", said
+    assert code == 0 and ctl.outcome(run.out).outcome["kind"] == "completed" and len(os.listdir(tmp_path / "cuts")) == 3, said
 
 
 def test_a_sandbox_that_is_gone_is_given_up(dist, tmp_path):
