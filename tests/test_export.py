@@ -12,7 +12,8 @@ import shutil
 
 import pytest
 
-from tests import agents, export_rules, harness_corpus, peer_models, runs, transcript_corpus
+from tests import agents, export_rules, harness_corpus, peer_models, real_cli, runs, transcript_corpus
+from tests.conformance import runner, scenarios
 from tests.conftest import lacking
 from tests.endpoint import Endpoint, message, shell
 from worker import usage
@@ -179,6 +180,26 @@ def test_a_generic_run_with_a_model_tells_of_its_calls(bundle, tmp_path):
     assert [one["sandbox_worker.model_call.attempts"] for one in chats] == ["1", "2"]
     assert documents["responses"]["usage"]["total_tokens"] == 40
     assert not any("sk-export" in json.dumps(one) for one in documents.values())
+
+
+@pytest.mark.real_cli
+@pytest.mark.parametrize("version", real_cli.CODEX)
+@pytest.mark.parametrize("name", ["tool_failure", "sub_agent", "quota"])
+def test_a_run_of_the_real_codex(bundle, tmp_path, name, version):
+    """Every model call of the witness is a chat span and, where it made something, a step with its own figures."""
+    place = os.path.dirname(real_cli.path(version))
+    played = runner.play(scenarios.BY_NAME[name], version, [place], bundle, tmp_path / "played")
+    documents = {each: made(each, played.done.directory) for each in FORMATS}
+    chats = [attributes(one) for one in spans(documents["otel"], "chat")]
+    posts = [attributes(one)["http.response.status_code"] for one in spans(documents["otel"], "POST")]
+    assert 0 < len(posts) == len(played.witness.model) and len(chats) == len({one["request"] for one in played.done.attempts})
+    wanted = sorted(one["usage"]["input_tokens"] for one in played.done.attempts if one["usage"])
+    root = documents["atif"]
+    steps = [step for one in [root] + root.get("subagent_trajectories", []) for step in one["steps"]]
+    assert sorted(step["metrics"]["prompt_tokens"] for step in steps if "metrics" in step) == wanted
+    assert sorted(int(one["gen_ai.usage.input_tokens"]) for one in chats if "gen_ai.usage.input_tokens" in one) == wanted
+    assert documents["responses"]["status"] == ("failed" if name == "quota" else "completed")
+    assert len(documents["bundle"]["records"]) == len(played.done.observations["records"])
 
 
 # -- transcripts of the other CLIs --------------------------------------------------------------------------------------------
