@@ -109,7 +109,7 @@ def test_hostile_text_can_be_read(browser, pages):
         "</script><script>window.pwned = 1</script>",
         "<img src=x onerror='window.pwned = 2'>",
         "\\u202egnp.exe",
-        "\u241b[31;1mred",
+        "\\x1b[31;1mred",
     ):
         assert seen in text
     assert "pwned=7" in text and "characters are left out" in text

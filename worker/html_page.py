@@ -1,7 +1,7 @@
 """Pages for people: one self-contained HTML file with the house's look, in which untrusted text is shown and never executed.
 
 - `shown` makes text visible: markup is escaped, control and format characters, bidirectional marks and lone surrogates
-  become symbols or their code. `cut` bounds it. `tag` escapes attributes; content must be `Markup` or is escaped.
+  become their code. `cut` bounds it. `tag` escapes attributes; content must be `Markup` or is escaped.
 - `document` puts a page together. Its Content-Security-Policy allows nothing but the page's own style and script, by hash:
   no inline handler, no javascript: link, no request leaves, whatever stands in the text.
 - Links point into the page (`anchor`), never to a file of the outcome: a browser would take it for what it claims to be.
@@ -42,8 +42,8 @@ def _visible(match):
     if character in _ESCAPES:
         return _ESCAPES[character]
     code = ord(character)
-    if code < 0x20 or code == 0x7F:
-        return chr(0x2421 if code == 0x7F else 0x2400 + code)  # the control pictures
+    if code < 0x100:
+        return "\\x%02x" % code
     return "\\u%04x" % code if code < 0x10000 else "\\U%08x" % code
 
 

@@ -36,7 +36,7 @@ def page(run):
     foot = tag(
         "p",
         "Made by sandbox-worker %s from the files of the outcome. Text from the sandbox is shown as it is; control "
-        "characters stand as symbols or codes. Nothing on this page is fetched or executed from it." % VERSION,
+        "characters stand as their codes. Nothing on this page is fetched or executed from it." % VERSION,
     )
     return document(
         "%s \u00b7 %s" % (kind, name),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker.html_page import Markup, anchor, cut, facts, join, link, pill, section, shown, tag
+from worker.html_page import Markup, anchor, cut, facts, join, link, pill, section, tag
 from worker.report import words
 from worker.report.reading import listed, number, part, sequence
 
@@ -78,7 +78,7 @@ def allowed(disposition):
 
 def reason(outcome, disposition):
     said = disposition.get("reason")
-    return tag("span", "(%s)" % shown(str(said)[:200]), klass="quiet") if said and said != outcome.get("kind") else ""
+    return tag("span", "(%s)" % str(said)[:200], klass="quiet") if said and said != outcome.get("kind") else ""
 
 
 def deciding(run):
