@@ -71,6 +71,16 @@ def test_an_event_of_16_mib_is_read_and_a_longer_one_is_skipped_and_counted():
     assert parser.oversized == 0
 
 
+@pytest.mark.parametrize("cut", [65536, 1 << 20, (1 << 20) + 1, 2 << 20, 10 << 20])
+def test_a_large_event_is_one_piece_of_bytes_however_it_is_cut(cut):
+    event, parser, seen = b"data: " + b"x" * (3 << 20), sse.Parser(), []
+    stream = event + b"\n\n" + event
+    for at in range(0, len(stream), cut):
+        seen += parser.feed(stream[at:at + cut])
+    seen += parser.finish()
+    assert [(type(one.data), one.data == event[6:], one.complete) for one in seen] == [(bytes, True, True), (bytes, True, False)]
+
+
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
 def test_an_oversized_event_is_skipped_at_every_cut(end):
     data = b"data: 1" + end + b"data: " + b"x" * 300 + end + b"data: 2" + end

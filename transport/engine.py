@@ -49,11 +49,11 @@ class Engine:
         ca_file = settings.get("ca_file") or os.environ.get("SSL_CERT_FILE") or None
         secrets = list(settings.get("secrets") or ()) + [s.encode() for s in (self.token, key) if s]
         self.redactor = Redactor(secrets)
-        if settings.get("replay"):
+        if not settings.get("replay"):
+            self.upstream = Upstream(self.route, socket_path, ca_file, way)
+        else:
             from transport.recorded import Recorded
             self.upstream = Recorded(self.route, settings["replay"], self.redactor.clean)
-        else:
-            self.upstream = Upstream(self.route, socket_path, ca_file, way)
         self.attempts_file = EvidenceFile(self.dirfd, ATTEMPTS, fd=face.attempts_fd)
         self.book = Book(self.attempts_file, self.redactor)
         self.bodies = Bodies(settings.get("bodies") or "all", face.bodies_fd, self.redactor, self.limits.get("body_bytes"))

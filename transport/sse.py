@@ -22,6 +22,7 @@ LIMIT = 16 * 1024 * 1024
 # A "\n" that is left behind when a cut falls inside the last CRLF is one more empty line, and those mean nothing.
 _BOUNDARIES = (b"\n\n", b"\n\r", b"\r\r")
 _EDGE = 3
+_PILE = 1024 * 1024  # bytes of an unfinished block from which on it grows in one piece
 _USUAL_START = re.compile(rb"\n\n(?:event:[^\n]*\n)?data:")
 
 
@@ -98,7 +99,7 @@ class Parser:
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit = limit
         self.oversized = 0
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | bytearray] = []
         self._size = 0
         self._edge = b""
         self._skipping = False
@@ -165,7 +166,12 @@ class Parser:
         self._edge = edge
         self._size += len(chunk)
         if self._size <= self.limit and not self._skipping:
-            self._parts.append(chunk)
+            if self._size > _PILE:  # hundreds of reads would be left behind as holes in the heap
+                if not (self._parts and isinstance(self._parts[0], bytearray)):
+                    self._parts = [bytearray().join(self._parts)]
+                self._parts[0] += chunk
+            else:
+                self._parts.append(chunk)
         elif not self._skipping:
             self.oversized += 1
             self._skipping = True
