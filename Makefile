@@ -40,9 +40,13 @@ test-harnesses: $(VENV)/tests  ## the other real CLIs (npm, PyPI) against the sc
 	$(PYTEST) --harnesses -m harness_cli
 .PHONY: test-harnesses
 
-conformance:  ## the real CLIs through scripted scenarios, each kind of evidence against the endpoint's witness: ARGS="--quick"
+conformance:  ## the real CLIs through scripted scenarios, each kind of evidence against the endpoint's witness
 	$(PYTHON) -m tests.conformance $(ARGS)
 .PHONY: conformance
+
+conformance-quick:  ## four of the scenarios with every CLI; ARGS="--harness pi hermes --jobs 4"
+	$(PYTHON) -m tests.conformance --quick $(ARGS)
+.PHONY: conformance-quick
 
 check: $(VENV)/tests $(VENV)/check  ## the rules of the house, ruff, mypy, and that the build is reproducible
 	@bad=0; for tool in 'build.py --check' '-m ruff check --output-format concise .' '-m mypy' '-m tests.house'; do \

@@ -82,3 +82,14 @@ def test_an_abandoned_request_decides_nothing(tmp_path):
         assert proxy.ask(b"{}").status == 200
     assert [(r["error"] or {}).get("phase") for r in proxy.records()] == ["client", "client", None]
     assert [r["attempt"] for r in proxy.records()] == [1, 1, 1] and proxy.records()[0]["failure"] is None
+
+
+CUT = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n8\r\ndata: {}"
+
+
+@pytest.mark.parametrize("steps, status", [(["rst"], None), ([CUT, "rst"], 200)], ids=["no answer", "a broken one"])
+def test_a_latched_record_has_the_upstreams_status(tmp_path, steps, status):
+    with RawServer([steps]) as server, Proxied(tmp_path, server.url, retry={"max_attempts": 1}) as proxy:
+        for _ in range(2):
+            proxy.ask(b"{}")
+    assert [(r["decision"], r["status"]) for r in proxy.records(2)][1] == ("latched", status)

@@ -160,7 +160,7 @@ class Delivery:
     def _latch(self, attempt, decision):
         """What the entry learns from a failed attempt. Called with the lock held."""
         entry, reader, answer = self.entry, attempt.reader, attempt.answer
-        entry.said = attempt.record["provider_error"] or entry.said
+        entry.said, entry.status = attempt.record["provider_error"] or entry.said, attempt.record["status"]
         if answer is not None and attempt.clean:
             entry.keep(answer)
         if decision == "retried":
@@ -207,7 +207,7 @@ class Delivery:
         request.look()
         record.update(decision="latched", rule=rule, failure=entry.failure, model=request.model, fingerprint=request.fingerprint,
                       request_sha256=request.sha256, provider_error=entry.said,
-                      status=entry.answer.status if entry.answer else None)  # the upstream's, as in every record
+                      status=entry.answer.status if entry.answer else entry.status)
         engine.closed(record, opened=False)
         engine.request_ended(request, entry.failure)
         if entry.answer is not None:

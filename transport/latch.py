@@ -19,7 +19,8 @@ def fingerprint(method, target, sha256):
 
 
 class Entry:
-    __slots__ = ("failures", "ambiguous", "answer", "failure", "rule", "until", "wait_until", "refusal", "detail", "said")
+    __slots__ = ("failures", "ambiguous", "answer", "failure", "rule", "until", "wait_until", "refusal", "detail", "said",
+                 "status")
 
     def __init__(self):
         self.failures = 0        # attempts that failed since the last success
@@ -30,6 +31,7 @@ class Entry:
         self.wait_until = None   # monotonic: a wait is open until then
         self.failure = None      # kind of the last failure
         self.said = None         # the provider's words in it (`provider_error` of the record)
+        self.status = None       # the upstream's status in it, also where the answer broke off
         self.refusal = None      # our own answer where there is no real one, and its words
         self.detail = ""
 

@@ -71,7 +71,7 @@ def play(scenario, version, places, bundle, folder, python=sys.executable, wrapp
     key_file.write_text(key + "\n")
     for name, text in scenario["files"].items():
         (work / name).write_text(text)
-    with Endpoint(scenario["plan"]) as endpoint:
+    with Endpoint(scenario["plan"], str(folder / "witness.jsonl")) as endpoint:
         asked = document(scenario, places, endpoint.url, str(work), str(key_file), str(home),
                          os.path.dirname(python) + ":" + PATH)
         done = start(bundle, folder / "run", asked, python, wrapper)

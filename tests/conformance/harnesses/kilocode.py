@@ -12,7 +12,7 @@ class Kilocode(OpenCode):
 
     def shown(self, shapes):
         """It appends a block of its own to each of the user's messages, which its transcript lacks."""
-        return [one for one in shapes if not (one[0] == "message" and one[2].startswith("<environment_details>"))]
+        return [one for one in shapes if not (one[0] == "message" and one[2].lstrip().startswith("<environment_details>"))]
 
 
 HARNESS = Kilocode()
