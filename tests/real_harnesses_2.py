@@ -50,6 +50,14 @@ def path(name):
     return ":".join(places)
 
 
+def places(name):
+    """The directories that PATH needs for `name`; installs what is missing, OSError with the reason where it cannot."""
+    reason = why_not(name)
+    if reason:
+        raise OSError(reason)
+    return path(name).split(":")
+
+
 def why_not(name):
     """The reason why a CLI cannot be had here, or None; installs it when it is missing."""
     folder, packages, where, how = CLIS[name]

@@ -1,6 +1,7 @@
 """Promise: Gemini CLI is run and told of as the contract says, whatever the endpoint answers: the real CLI, a scripted model."""
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -84,6 +85,18 @@ def test_a_long_output_is_there_to_its_end(bundle, tmp_path):
     said = [event["content"] for event in done.events if event["type"] == "message" and event["role"] == "assistant"]
     assert "".join(said) == text and done.events[-1]["type"] == "result"
     assert done.result["usage"]["events"]["input_tokens"] == 1200
+
+
+def test_what_it_writes_about_an_error_is_evidence_and_not_left_behind(bundle, tmp_path):
+    """It puts the whole conversation into a file in the directory for temporary files."""
+    elsewhere = tmp_path / "tmp"
+    elsewhere.mkdir()
+    (elsewhere / "gemini-client-error-of-another-run.json").write_text("{}")
+    done, _ = play(bundle, tmp_path, [real.error(NAME, 400, "invalid_argument", "bad")], env={"TMPDIR": str(elsewhere)})
+    assert (done.outcome["kind"], done.result["return_code"]) == ("invalid_request", 144)
+    assert os.listdir(str(elsewhere)) == ["gemini-client-error-of-another-run.json"]
+    report, = [name for name in done.result["files"] if name.startswith("native/gemini-client-error-")]
+    assert b"Do the task." in done.read(*report.split("/"))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -93,12 +93,16 @@ def known_to(played, usage):
 
 
 def told_by_events(played, total):
-    """The total on stdout: of the root thread or of all, where the CLI tells one when it succeeds."""
+    """The total on stdout: of the root thread or of all, where the CLI tells one when it succeeds. Where it tells that of all, it
+    tells one when it fails, too, with what it has counted by then."""
     kind, done = played.harness.events_total, played.done
+    completed = done.outcome["kind"] == "completed"
     told = (done.result["usage"]["events"] or {}).get("total_tokens")
     counted = played.witness.of(played.witness.threads()[0]) if kind == "root" else played.witness.model
     wanted = sum(one.usage["total_tokens"] for one in counted if one.usage and one.succeeded)
-    if told != (wanted if kind and total and done.outcome["kind"] == "completed" else None):
+    if kind == "sum" and not completed:
+        return
+    if told != (wanted if kind and total and completed else None):
         yield "the events' total is %s, the answers told %s" % (told, wanted)
 
 
@@ -142,6 +146,7 @@ def history(played):
     owners = invocations(played)
     for thread in played.witness.threads():
         had = [dialects.shape(item) for item in owners[thread]["conversation"]] if thread in owners else []
+        had = played.harness.recorded(had)
         asked = played.witness.of(thread)
         compacted = [one.number for one in played.witness.all if one.asks and played.harness.compacts(one)]
         shown = [one for one in asked if not compacted or one.number < compacted[0]][-1]

@@ -10,15 +10,19 @@ is a line in the text of its response, absent where it is 0.
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 
-from worker.harnesses import gemini, reading
+from worker.harnesses import gemini, gemini_wire, reading
 from worker.harnesses.claude_code_events import MOST_OPEN
 from worker.harnesses.codex_events import keep, words
 from worker.harnesses.codex_lines import text_of, unix_time
 
 __all__ = ("ERRORS", "Live", "collect")
 
+REPORT = re.compile(r"gemini-client-error-[\w.-]+\.json")  # it writes the whole conversation there, outside of its home
+LARGEST_REPORT = 64 << 20
 LONGEST_MESSAGE = 1 << 20  # characters of deltas that are put together
 LOOP = "Loop detected"
 TURN_LIMITS = ("FatalTurnLimitedError",)
@@ -85,7 +89,7 @@ class Live:
         name, identity, given = words(event.get("tool_name")) or "tool", words(event.get("tool_id")), event.get("parameters")
         self.tools[name] = self.tools.get(name, 0) + 1
         if identity and len(self.open) < MOST_OPEN:
-            self.open[identity] = name
+            self.open[identity] = (name, given, unix_time(event.get("timestamp")))
         detail = given.get("command") or given.get("file_path") or "" if isinstance(given, dict) else ""
         self.last_tool = {"name": name, "detail": (words(detail) or "")[:200]}
 
@@ -123,6 +127,7 @@ def collect(run):
     """Evidence of one run; see worker/harnesses/README.md."""
     story, session, before = reading.Reading(run), run["live"].thread_id, run.get("baseline") or {}
     reading.deny_success(run)
+    take_reports(story, run, (run.get("env") or {}).get("TMPDIR") or os.environ.get("TMPDIR") or "/tmp")
     every = story.find(".gemini", lambda name: name.endswith((".jsonl", ".txt")), 6)
     chats = [path for path in every if path.endswith(".jsonl") and "/chats/" in path and path not in before]
     roots = [path for path in chats if path.split("/chats/")[1].count("/") == 0]
@@ -132,17 +137,49 @@ def collect(run):
         story.gaps.add(code, "%d chat files for session %s" % (len(chosen), session))
         return story.evidence(lambda attempt: None, **known(run, None))
     root = read_chat(story, chosen[0], story.run["invocation_id"], session)
+    prompts, told = [], {identity for identity, _, _ in root.calls}
     for path in chats:
         if path not in roots and session and ("/%s/" % session in path or "/%s/" % root.session in path):
             chat = read_chat(story, path, path.rsplit("/", 1)[1][: -len(".jsonl")], None)
+            prompts.append((chat.prompt, chat.agent.thread))
+            told.update(identity for identity, _, _ in chat.calls)
             chat.agent.parent, chat.agent.spawned_by = story.run["invocation_id"], root.spawned(chat)
             if chat.agent.spawned_by is None:
                 chat.agent.gap("subagent_spawn_unlinked")
     for path in every:
         if "/tool-outputs/" in path and path.endswith(".txt"):
             story.copy(path, "tool-output-" + path.rsplit("/", 1)[1])
-    owner = reading.by_response(run, {}, root.agent.thread, len(story.agents) == 1)
-    return story.evidence(owner, **known(run, root))
+    root.add_open({identity: call for identity, call in run["live"].open.items() if identity not in told})
+    return story.evidence(gemini_wire.owner(run, root.agent.thread, prompts), **known(run, root))
+
+
+def take_reports(story, run, folder):
+    """Move this run's error reports (they name its state directory) from the directory for temporary files to native/."""
+    try:
+        names = [name for name in os.listdir(folder) if REPORT.fullmatch(name)]
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if names and run["state"] else None
+    except OSError:
+        return
+    for name in sorted(names) if fd is not None else ():
+        if report_of(fd, name, run["state"].encode()):
+            story.copy(name, below=fd)
+            try:
+                os.unlink(name, dir_fd=fd)
+            except OSError:  # no right to: then it stays
+                pass
+    if fd is not None:
+        os.close(fd)
+
+
+def report_of(folder_fd, name, mark):
+    """Whether it is a plain file of this run's; anybody may have put things with such names there."""
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder_fd)
+    except OSError:
+        return False
+    with os.fdopen(fd, "rb") as file:
+        about = os.fstat(fd)
+        return stat.S_ISREG(about.st_mode) and about.st_nlink == 1 and about.st_size <= LARGEST_REPORT and mark in file.read()
 
 
 def read_chat(story, path, invocation, session):
@@ -162,7 +199,7 @@ class Chat:
 
     def __init__(self, agent):
         self.agent, self.last, self.listed, self.session = agent, {}, set(), None
-        self.terminal, self.calls = None, []
+        self.terminal, self.prompt, self.calls = None, None, []
 
     def messages(self, record):
         """The message records that a line holds: itself, or those of `$set.messages`."""
@@ -192,6 +229,7 @@ class Chat:
         if kind == "user":
             for part in message.get("content") if isinstance(message.get("content"), list) else ():
                 if isinstance(part, dict) and text_of(part.get("text")):
+                    self.prompt = self.prompt or part["text"]
                     self.agent.conversation.append(reading.message("user", part["text"]))
         elif kind == "gemini":
             self.on_answer(message, at, offset)
@@ -227,6 +265,12 @@ class Chat:
         self.agent.seen(ended)
         self.agent.conversation.append(reading.function_call_output(record["tool_call_id"], text))
         self.agent.tools.output(record["tool_call_id"], result_of(call, name, text), ended, offset)
+
+    def add_open(self, begun):
+        """Calls that stdout tells of and the transcript, which has a call when it has ended, does not: the CLI was killed."""
+        for identity, (name, given, at) in begun.items():
+            self.agent.conversation.append(reading.function_call(identity, name, given))
+            self.agent.tools.call(identity, name, at, None)
 
     def spawned(self, chat):
         """The call that started a sub-agent, where only one call can have."""

@@ -157,12 +157,12 @@ class Reading:
         self.agents.append(agent)
         return agent
 
-    def copy(self, path, name=None):
-        """A file of the state directory copied to native/; its name there ("native/..."), or None."""
+    def copy(self, path, name=None, below=None):
+        """A file of the state directory (or of `below`) copied to native/; its name there ("native/..."), or None."""
         name = name or os.path.basename(path)
         name = name if "native/" + name not in self.native_files else "%d-%s" % (len(self.native_files), name)
         target, readable = files.copy(
-            self.root_fd, path, self.run["native_dirfd"], name, self.run.get("redactor"), self.gaps, self.budget
+            self.root_fd if below is None else below, path, self.run["native_dirfd"], name, self.run.get("redactor"), self.gaps, self.budget
         )
         if target is None:
             return None

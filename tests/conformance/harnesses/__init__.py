@@ -3,5 +3,5 @@ from __future__ import annotations
 
 import importlib
 
-NAMES = ("codex", "opencode", "kilocode", "pi", "hermes", "generic")
+NAMES = ("codex", "claude_code", "gemini", "qwen", "mini", "opencode", "kilocode", "pi", "hermes", "generic")
 TABLE = {name: importlib.import_module("tests.conformance.harnesses." + name).HARNESS for name in NAMES}

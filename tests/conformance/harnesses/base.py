@@ -127,6 +127,10 @@ class Harness:
         """The shapes of a request that must be in the conversation record."""
         return shapes
 
+    def recorded(self, shapes):
+        """The shapes of the conversation record, with the call ids of requests."""
+        return shapes
+
     def call_id(self, call):
         """The id under which its records have a tool call."""
         return call["call_id"]

@@ -1,0 +1,36 @@
+"""Claude Code: Messages; its sub-agents carry an id of their own in a header."""
+from __future__ import annotations
+
+from tests import endpoint, real_harnesses_2
+from tests.conformance.harnesses.base import Harness
+
+
+class ClaudeCode(Harness):
+    name, versions, api = "claude_code", ("2.1.332",), "messages"
+    linger = 60
+    spawns = "Agent"
+    thread_headers = ("x-claude-code-agent-id", "x-claude-code-session-id")
+    events_total = "sum"
+    not_applicable = {"compaction": "not yet"}
+
+    def places(self, version):
+        return real_harnesses_2.places(self.name)
+
+    def shell(self, command):
+        return endpoint.function_call("Bash", {"command": command, "description": "x"})
+
+    def sub_agent(self):
+        agent = endpoint.function_call("Agent", {"description": "sub", "prompt": "Compute.", "subagent_type": "general-purpose"})
+        plan = [self.says(agent, usage=[1000, 400, 50, 0]), self.says(endpoint.message("It is 42."), usage=[500, 0, 7, 0]),
+                self.final(usage=[1200, 1000, 10, 0])]
+        return {"plan": plan, "tools": ["completed"]}
+
+    def counted(self, version):
+        return ("input_tokens", "cached_input_tokens", "output_tokens", "total_tokens")
+
+    def shown(self, shapes):
+        """Reminders and what it says of its surroundings are the CLI's own instructions."""
+        return [one for one in shapes if not (one[0] == "message" and (one[1] == "system" or one[2].startswith("<system-reminder>")))]
+
+
+HARNESS = ClaudeCode()

@@ -1,0 +1,35 @@
+"""mini-swe-agent: Chat Completions without streams; it ends by a command that submits, and its record is one file."""
+from __future__ import annotations
+
+from tests import endpoint, real_harnesses_2
+from tests.conformance.harnesses.base import Harness, limit
+
+NO_STREAMS = "it asks for no streams"
+NO_RECORD = "it writes its trajectory after each step; killed in the first, it leaves none"
+
+
+class Mini(Harness):
+    name, versions, api = "mini", ("2.4.6",), "chat"
+    linger = 60
+    not_applicable = {
+        "stream_cut_answer": NO_STREAMS, "stream_cut_first_event": NO_STREAMS, "in_stream_rate_limit": NO_STREAMS,
+        "sub_agent": "it has no sub-agents", "compaction": "it never compacts",
+    }
+    limits = (
+        limit("history", "lacks, or has elsewhere, .'message', 'user'", NO_RECORD),
+        limit("tools", "^tool call .* is not recorded", NO_RECORD),
+    )
+
+    def places(self, version):
+        return real_harnesses_2.places(self.name)
+
+    def shell(self, command):
+        return endpoint.function_call("bash", {"command": command})
+
+    def final(self, text="All done.", usage=None, **more):
+        """Words alone do not end it."""
+        submit = self.shell("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; printf '%s' '" + text + "'")
+        return self.says(endpoint.message(text), submit, usage=usage, **more)
+
+
+HARNESS = Mini()

@@ -1,0 +1,39 @@
+"""Qwen Code: Chat Completions; its repeats of a failed request are answered by the proxy."""
+from __future__ import annotations
+
+from tests import endpoint, real_harnesses_2
+from tests.conformance.harnesses.base import Harness
+
+
+class Qwen(Harness):
+    name, versions, api = "qwen", ("0.24.4",), "chat"
+    linger = 60
+    asks_again = {"stream_cut_first_event": 3}      # the first of them with a request to go on
+    spawns = "agent"
+    events_total = "sum"
+    not_applicable = {"compaction": "not yet"}
+
+    def places(self, version):
+        return real_harnesses_2.places(self.name)
+
+    def shell(self, command):
+        return endpoint.function_call("run_shell_command", {"command": command, "description": "x", "is_background": False})
+
+    def sub_agent(self):
+        agent = endpoint.function_call("agent", {"description": "sub", "prompt": "Compute.", "subagent_type": "general-purpose",
+                                                 "run_in_background": False})
+        plan = [self.says(agent, usage=[1000, 400, 50, 20]), self.says(endpoint.message("It is 42."), usage=[500, 0, 7, 0]),
+                self.final(usage=[1200, 1000, 10, 5])]
+        return {"plan": plan, "tools": ["completed"]}
+
+    def thread(self, exchange):
+        """Only the root may start sub-agents."""
+        offered = [one["function"]["name"] for one in exchange.request.get("tools") or ()]
+        return None if not offered else "root" if self.spawns in offered else "sub"
+
+    def shown(self, shapes):
+        """Reminders are the CLI's own, put before the user's message."""
+        return [one for one in shapes if not (one[0] == "message" and one[2].startswith("<system-reminder>"))]
+
+
+HARNESS = Qwen()
