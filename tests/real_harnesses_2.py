@@ -144,13 +144,16 @@ def document(name, url, folder, **more):
     return dict(base, **more)
 
 
-def play(name, bundle, folder, plan, wrapper=(), during=None, **more):
+def play(name, bundle, folder, plan, wrapper=(), during=None, files=None, **more):
     """A whole run in the new directory `folder`; -> (runs.Done, requests of the witness). during(endpoint, process): called
-    while it runs."""
+    while it runs; files: {path: text} in the working directory. Nothing of it may lie in HOME afterwards."""
     folder.mkdir()
     for part in ("work", "home"):
         (folder / part).mkdir(mode=0o777)
         os.chmod(str(folder / part), 0o777)
+    for path, text in (files or {}).items():
+        (folder / "work" / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "work" / path).write_text(text)
     (folder / "key").write_text(KEY)
     with Endpoint(plan) as endpoint:
         process, directory = runs.start(bundle, folder, wrapper=wrapper, **document(name, endpoint.url, str(folder), **more))
@@ -161,6 +164,7 @@ def play(name, bundle, folder, plan, wrapper=(), during=None, **more):
     asked = [record for record in done.attempts if record["decision"] not in ("latched", "refused")]
     assert [one["request_sha256"] for one in asked] == [one.get("body_sha256") for one in seen], "not every request is told of"
     assert not os.path.exists(str(folder / "key"))
+    assert not os.listdir(str(folder / "home")), "it left something in HOME"
     for where, content in done.everything().items():
         assert KEY.encode() not in content, "the key stands in " + where
     return done, seen

@@ -1,6 +1,7 @@
 """Promise: Claude Code is run and told of as the contract says, whatever the endpoint answers: the real CLI, a scripted model."""
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -57,6 +58,8 @@ SLOW = real.error(NAME, 429, "rate_limit_error", **{"Retry-After": "0.1"})
 CASES = {
     "429 twice": ([SLOW, SLOW, real.final(NAME)], {}, "completed", 0, 3),
     "429 for ever": ({"default": SLOW}, {}, "rate_limited", 75, 3),
+    "403": ([real.error(NAME, 403, "permission_error", "no")], {}, "permission", 69, 1),
+    "413 is no image error": ([real.error(NAME, 413, "request_too_large", "Request exceeds the maximum size")], {}, "context_length", 0, 1),
     "400 costs one request, not six": ([real.error(NAME, 400, "invalid_request_error", "bad")], {}, "invalid_request", 69, 1),
     "prompt too long": ([real.error(NAME, 400, "invalid_request_error", "prompt is too long: 21 tokens > 20 maximum")], {},
                         "context_length", 0, 1),
@@ -85,6 +88,56 @@ def test_endings(bundle, tmp_path, name):
     assert (done.outcome["kind"], done.code) == (kind, code), done.outcome
     assert requests is None or len(seen) == requests
     assert not [one for one in done.attempts if not one["main"]]
+
+
+def results(done):
+    return [(event["subtype"], event["is_error"]) for event in done.events if event["type"] == "result"]
+
+
+def test_an_error_whose_subtype_is_success(bundle, tmp_path):
+    done, _ = play(bundle, tmp_path, [real.error(NAME, 400, "invalid_request_error", "bad")])
+    assert results(done) == [("success", True)] and done.outcome["kind"] == "invalid_request"
+    assert done.result["final_message"] is None and done.result["return_code"] == 1
+
+
+def background(command):
+    return function_call("Bash", {"command": command, "description": "x", "run_in_background": True}, "toolu_1")
+
+
+ALLOWED = {"CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "0"}
+
+
+def test_the_last_of_several_results_counts(bundle, tmp_path):
+    """A background task that ends makes it take a second turn after its first result."""
+    answers = [answer(background("sleep 2; echo late")), real.final(NAME, text="First."), real.final(NAME, text="Second.")]
+    done, _ = play(bundle, tmp_path, answers, env=ALLOWED, linger=90)
+    assert (done.outcome["kind"], done.result["final_message"]) == ("completed", "Second.")
+    assert results(done) == [("success", False)] * 2 and done.receipt["signals"] == []
+
+
+def test_a_cli_that_stays_after_its_result_is_ended_by_linger(bundle, tmp_path):
+    done, _ = play(bundle, tmp_path, [answer(background("exec sleep 987")), real.final(NAME)], env=ALLOWED, linger=8)
+    assert (done.outcome["kind"], done.result["final_message"]) == ("completed", "All done.")
+    assert "lingered" in done.warnings() and done.receipt["signals"][0]["signal"] == "SIGTERM"
+    assert done.result["cleanup_confirmed"]
+
+
+def test_a_hidden_repeat_is_told_of(bundle, tmp_path):
+    """With the CLI's own repeat of a broken stream switched on again: its stdout and exit code show plain success."""
+    plan = [real.final(NAME, cut_after=4, then="rst"), real.final(NAME)]
+    done, seen = play(bundle, tmp_path, plan, retry={"hold": "first_event"},
+                      env={"CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "0", "CLAUDE_CODE_MAX_RETRIES": "1"})
+    assert (done.outcome["kind"], done.result["return_code"], len(seen)) == ("completed", 0, 2)
+    assert "recovered_errors" in done.warnings() and [one["failure"] for one in done.attempts] == ["stream_interrupted", None]
+
+
+def test_it_refuses_root_without_the_switch(bundle, tmp_path):
+    """Then there is no request and no event, only words on stderr."""
+    if os.geteuid() != 0:
+        pytest.skip("only root is refused")
+    done, seen = play(bundle, tmp_path, [real.final(NAME)], env={"IS_SANDBOX": ""})
+    assert (done.outcome["kind"], done.code, done.result["return_code"], seen) == ("no_model_call", 69, 1, [])
+    assert b"root/sudo" in done.read("stderr.log")
 
 
 def test_turn_limit(bundle, tmp_path):

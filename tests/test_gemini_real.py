@@ -8,7 +8,7 @@ import pytest
 
 from tests import real_harnesses_2 as real
 from tests.conftest import lacking
-from tests.endpoint import message
+from tests.endpoint import function_call, message
 
 NAME = "gemini"
 pytestmark = pytest.mark.harness_cli
@@ -50,21 +50,39 @@ def test_success_and_tools(bundle, tmp_path):
     assert all(dict(map(tuple, one["headers"]))["x-goog-api-key"] == real.KEY for one in seen)
 
 
-# name, plan, further input -> kind, exit code, requests that the endpoint saw
+# name, plan, further input and the CLI's exit code -> kind, exit code of run, requests that the endpoint saw
 SLOW = real.error(NAME, 429, "resource_exhausted", **{"Retry-After": "0.1"})
 CASES = {
     "429 twice": ([SLOW, SLOW, real.final(NAME)], {}, "completed", 0, 3),
-    "429 for ever": ({"default": SLOW}, {}, "rate_limited", 75, 3),
-    "400 after a tool": ([answer(shell("echo one", "call_1")), real.error(NAME, 400, "invalid_argument", "bad")], {},
-                         "invalid_request", 69, 2),
-    "401": ([real.error(NAME, 401, "unauthenticated", "no")], {}, "authentication", 69, 1),
-    "512 is exit code 0": ({"default": real.error(NAME, 512, "internal", "oh")}, {}, "server_error", 75, 1),
+    "429 for ever is exit code 173": ({"default": SLOW}, {"exits": 173}, "rate_limited", 75, 3),
+    "400 after a tool is exit code 144": ([answer(shell("echo one", "call_1")), real.error(NAME, 400, "invalid_argument", "bad")],
+                                          {"exits": 144}, "invalid_request", 69, 2),
+    "401 is exit code 145": ([real.error(NAME, 401, "unauthenticated", "no")], {"exits": 145}, "authentication", 69, 1),
+    "512 is exit code 0": ({"default": real.error(NAME, 512, "internal", "oh")}, {"exits": 0}, "server_error", 75, 1),
+    "an error within the stream is exit code 0": (
+        {"default": answer(message("x"), error={"code": 503, "status": "UNAVAILABLE", "message": "busy"})}, {"exits": 0},
+        "overloaded", 75, 3),
+    "an empty answer is exit code 0": ({"default": answer()}, {"exits": 0}, "agent_error", 0, None),
+    "a stream that was passed on and cut": ({"default": real.final(NAME, cut_after=1, then="rst")},
+                                            {"exits": 1, "retry": {"hold": "first_event"}}, "stream_interrupted", 75, None),
     "a cut is retried unseen": ([real.final(NAME, cut_after=1, then="rst"), real.final(NAME)], {}, "completed", 0, 2),
     "a clean end without finish is retried unseen": ([real.final(NAME, cut_after=1, then="end"), real.final(NAME)], {},
                                                      "completed", 0, 2),
-    "a refusal is no success": ([answer(message("I can"), finish="SAFETY")], {}, "refusal", 0, 1),
-    "the output limit is no success": ([answer(message("A long"), finish="MAX_TOKENS")], {}, "output_limit", 0, 1),
+    "a refusal is no success": ([answer(message("I can"), finish="SAFETY")], {"exits": 0}, "refusal", 0, 1),
+    "the output limit is no success": ([answer(message("A long"), finish="MAX_TOKENS")], {"exits": 0}, "output_limit", 0, 1),
 }
+
+
+def test_a_sub_agent_owns_its_requests(bundle, tmp_path):
+    """Neither a header nor the transcript tells whose a request is; its body does."""
+    task = function_call("invoke_agent", {"agent_name": "generalist", "prompt": "Compute."}, "call_1")
+    finish = function_call("complete_task", {"result": {"response": "It is 42."}}, "call_2")
+    done, _ = play(bundle, tmp_path, [answer(task), answer(finish, usage=(500, 0, 7, 0)), real.final(NAME)])
+    root, sub = done.records("agent_invocation")
+    assert (sub["parent_invocation_id"], sub["spawned_by_tool_call_id"]) == (root["invocation_id"], "invoke_agent__call_1")
+    assert [call["response_id"] for call in root["model_calls"]] == ["gen_0001", "gen_0003"]
+    assert [call["response_id"] for call in sub["model_calls"]] == ["gen_0002"]
+    assert done.result["usage"]["transcript"]["input_tokens"] == done.result["usage"]["wire"]["input_tokens"] == 2700
 
 
 def test_a_loop_is_no_success(bundle, tmp_path):
@@ -102,8 +120,10 @@ def test_what_it_writes_about_an_error_is_evidence_and_not_left_behind(bundle, t
 @pytest.mark.parametrize("name", CASES)
 def test_endings(bundle, tmp_path, name):
     plan, more, kind, code, requests = CASES[name]
+    more = dict(more)
+    exits = more.pop("exits", 0)
     done, seen = play(bundle, tmp_path, plan, **more)
-    assert (done.outcome["kind"], done.code) == (kind, code), done.outcome
+    assert (done.outcome["kind"], done.code, done.result["return_code"]) == (kind, code, exits), done.outcome
     assert requests is None or len(seen) == requests
 
 
@@ -121,6 +141,21 @@ def test_as_an_ordinary_user(bundle, tmp_path):
     items = done.records("agent_invocation")[0]["conversation"]
     outputs = [item["output"] for item in items if item["type"] == "function_call_output"]
     assert done.outcome["kind"] == "completed" and "12345" in outputs[0]
+
+
+def test_at_the_deadline_its_exit_code_0_is_no_success(bundle, tmp_path):
+    """It takes 1 to 10 s to stop, with no result; the tool that runs is on stdout only."""
+    done, _ = play(bundle, tmp_path, [answer(shell("touch started; sleep 987 & wait", "call_1"))], timeout=40)
+    assert (tmp_path / "play" / "work" / "started").exists(), "the machine is too slow for this test's deadline"
+    assert (done.outcome["kind"], done.receipt["timed_out"], done.code) == ("wall_timeout", True, 0)
+    assert real.tools(done) == [("run_shell_command__call_1", "incomplete", None)]
+    assert done.receipt["signals"][0]["signal"] == "SIGTERM" and done.result["final_message"] is None
+
+
+def test_the_turn_limit_of_the_tasks_own_settings(bundle, tmp_path):
+    plan = {"default": answer(shell("echo again; date +%N", "call_1"))}
+    done, seen = play(bundle, tmp_path, plan, files={".gemini/settings.json": '{"model": {"maxSessionTurns": 2}}'})
+    assert (done.outcome["kind"], done.result["return_code"], len(seen)) == ("turn_limit", 53, 2)
 
 
 def test_stopped_within_a_tool(bundle, tmp_path):

@@ -1,6 +1,7 @@
 """Promise: Qwen Code is run and told of as the contract says, whatever the endpoint answers: the real CLI, a scripted model."""
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -79,6 +80,32 @@ def test_endings(bundle, tmp_path, name):
     done, seen = play(bundle, tmp_path, plan, **more)
     assert (done.outcome["kind"], done.code) == (kind, code), done.outcome
     assert requests is None or len(seen) == requests
+
+
+def test_pieces_that_it_glues_together(bundle, tmp_path):
+    """A stream that was passed on and broke: the CLI asks to go on and puts the pieces together; the wire tells of it."""
+    plan = [real.final(NAME, text="Half an answer.", cut_after=2, then="rst"), real.final(NAME)]
+    done, seen = play(bundle, tmp_path, plan, retry={"hold": "first_event"})
+    assert (done.outcome["kind"], len(seen)) == ("completed", 2) and "recovered_errors" in done.warnings()
+    assert [one["failure"] for one in done.attempts] == ["stream_interrupted", None]
+    assert done.result["final_message"].endswith("All done.") and "cli_retry" in done.warnings()
+
+
+def test_its_launcher_is_not_what_runs(bundle, tmp_path):
+    """The words of a caller who names the launcher become the real program; stopping it leaves nobody."""
+    entry = os.path.realpath(real.program(NAME))
+    assert entry.endswith("cli-entry.js")
+
+    def stop(endpoint, process):
+        real.wait_for(tmp_path / "play" / "work" / "started")
+        process.send_signal(signal.SIGTERM)
+
+    done, _ = play(bundle, tmp_path, [answer(shell("touch started; sleep 987 & wait", "call_1"))], during=stop,
+                   command=["node", entry])
+    launched = done.document("launch.json")
+    assert launched["given_command"] == ["node", entry] and launched["command"][2].endswith("/cli.js")
+    assert (done.outcome["kind"], done.result["cleanup_confirmed"], done.receipt["return_code"]) == ("terminated", True, 130)
+    assert not [one for one in done.receipt["killed"] if any(word.endswith("cli.js") for word in one["argv"] or ())]
 
 
 def test_usage_that_is_not_told_is_unknown(bundle, tmp_path):

@@ -106,7 +106,7 @@ class Transcript:
 
     def __init__(self, agent, since=0):
         self.agent, self.since, self.requests, self.errors = agent, since, 0, 0
-        agent.transcript, agent.version, agent.terminal, agent.compactions = self, None, None, []
+        agent.transcript, agent.version, agent.terminal = self, None, None
 
     def feed(self, offset, record):
         kind = text_of(record.get("type")) or "untyped"
@@ -175,14 +175,12 @@ class Transcript:
         kind = text_of(record.get("subtype"))
         if kind == "compact_boundary" and current:
             about = record.get("compactMetadata") if isinstance(record.get("compactMetadata"), dict) else {}
-            compaction = {
+            self.agent.compactions.append({
                 "kind": "context_compaction", "invocation_id": self.agent.invocation_id, "observed_at": at,
                 "trigger": text_of(about.get("trigger")), "tokens_before": reading.number(about.get("preTokens")),
                 "tokens_after": reading.number(about.get("postTokens")), "outcome": "completed", "summary": None,
                 "first_kept_item_id": None, "before_model_call": None, "model_calls": [], "after_model_call": None,
-            }  # fmt: skip
-            self.agent.compactions.append(compaction)
-            self.agent.reading.records.append(compaction)
+            })  # fmt: skip
         elif kind == "api_error":
             self.errors += current
 

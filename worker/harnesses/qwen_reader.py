@@ -184,7 +184,7 @@ class Transcript:
             self.on_telemetry(event)
         elif kind == "chat_compression" and current:
             info = payload.get("info") if isinstance(payload, dict) and isinstance(payload.get("info"), dict) else {}
-            self.agent.reading.records.append({
+            self.agent.compactions.append({
                 "kind": "context_compaction", "invocation_id": self.agent.invocation_id, "observed_at": at, "trigger": None,
                 "tokens_before": reading.number(info.get("originalTokenCount")),
                 "tokens_after": reading.number(info.get("newTokenCount")), "outcome": "completed", "summary": None,

@@ -20,7 +20,7 @@ from worker.harnesses.codex_lines import DECODER, not_utf8
 from worker.harnesses.codex_rollout import bare_invocation
 from worker.harnesses.tool_calls import ToolCalls
 from worker.keep import temporary
-from worker.observations import Records, join, read_attempts
+from worker.observations import Records, join, link_compactions, read_attempts
 from worker.outcome import OUTPUT_LIMIT_FINISH, REFUSAL_FINISH
 
 IN_MEMORY = 1 << 20
@@ -91,6 +91,7 @@ class Agent:
         self.reading, self.invocation_id, self.thread, self.file = reading, invocation_id, thread, file
         self.parent = self.spawned_by = self.first_at = self.last_at = self.last_message = self.error = None
         self.status, self.responses, self.calls_usage, self.omitted = "unknown", [], {}, 0
+        self.compactions = []
         self.conversation = Items(reading.run.get("dirfd"))
         self.tools = ToolCalls(invocation_id, file, reading.gaps, reading.records.append)
         self.unknown = {}
@@ -127,6 +128,15 @@ class Agent:
             for _ in range(count):
                 self.reading.gaps.add("unknown_record_type", kind, self.invocation_id, self.file, key=kind)
 
+    def link_compactions(self, calls):
+        """A compaction's model call is the one that the transcript, which names all others, leaves out."""
+        for call in calls if self.compactions and self.responses else ():
+            if call["response_id"] and call["response_id"] not in self.responses:
+                call["request_kind"] = "compaction"
+        link_compactions(self.compactions, calls, self.reading.gaps)
+        for compaction in self.compactions:
+            self.reading.records.append(compaction)
+
     def record(self, calls):
         lasted = None if self.first_at is None else round((self.last_at - self.first_at) * 1000, 3)
         return dict(
@@ -161,9 +171,8 @@ class Reading:
         """A file of the state directory (or of `below`) copied to native/; its name there ("native/..."), or None."""
         name = name or os.path.basename(path)
         name = name if "native/" + name not in self.native_files else "%d-%s" % (len(self.native_files), name)
-        target, readable = files.copy(
-            self.root_fd if below is None else below, path, self.run["native_dirfd"], name, self.run.get("redactor"), self.gaps, self.budget
-        )
+        fd, native, redactor = self.root_fd if below is None else below, self.run["native_dirfd"], self.run.get("redactor")
+        target, readable = files.copy(fd, path, native, name, redactor, self.gaps, self.budget)
         if target is None:
             return None
         self.budget -= target.size
@@ -229,6 +238,7 @@ class Reading:
             agent.close()
         calls = self.calls(thread_of)
         for agent in self.agents:
+            agent.link_compactions(calls.get(agent.invocation_id, []))
             self.records.append(agent.record(calls.get(agent.invocation_id, [])))
         if not self.agents:
             self.records.append(bare_invocation(self.run["invocation_id"], calls.get(self.run["invocation_id"], [])))

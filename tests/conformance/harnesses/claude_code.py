@@ -11,7 +11,6 @@ class ClaudeCode(Harness):
     spawns = "Agent"
     thread_headers = ("x-claude-code-agent-id", "x-claude-code-session-id")
     events_total = "sum"
-    not_applicable = {"compaction": "not yet"}
 
     def places(self, version):
         return real_harnesses_2.places(self.name)
@@ -24,6 +23,22 @@ class ClaudeCode(Harness):
         plan = [self.says(agent, usage=[1000, 400, 50, 0]), self.says(endpoint.message("It is 42."), usage=[500, 0, 7, 0]),
                 self.final(usage=[1200, 1000, 10, 0])]
         return {"plan": plan, "tools": ["completed"]}
+
+    def compaction(self):
+        """A window that the CLI is told of, since it does not know the model, and of which it may use a tenth."""
+        plan = [self.says(self.shell("echo one"), usage=[195000, 400, 50, 0]),
+                self.says(endpoint.message("<summary>What was done so far.</summary>"), usage=[1100, 900, 30, 0]),
+                self.final(usage=[1200, 1000, 10, 0])]
+        env = {"CLAUDE_CODE_MAX_CONTEXT_TOKENS": "200000", "CLAUDE_CODE_AUTO_COMPACT_WINDOW": "100000",
+               "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE": "10"}
+        return {"plan": plan, "tools": ["completed"], "document": {"env": env}, "transcript": None}
+
+    def compacts(self, exchange):
+        said = exchange.asked()
+        return bool(said) and said[-1][0] == "message" and said[-1][2].startswith("CRITICAL: Respond with TEXT ONLY.")
+
+    def trigger(self, exchange):
+        return "auto"
 
     def counted(self, version):
         return ("input_tokens", "cached_input_tokens", "output_tokens", "total_tokens")

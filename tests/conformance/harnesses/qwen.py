@@ -2,13 +2,17 @@
 from __future__ import annotations
 
 from tests import endpoint, real_harnesses_2
-from tests.conformance.harnesses.base import Harness
+from tests.conformance.harnesses.base import Harness, limit
+
+GLUES = "it asks to go on after a broken answer; the pieces are in the request, not in its transcript"
 
 
 class Qwen(Harness):
     name, versions, api = "qwen", ("0.24.4",), "chat"
     linger = 60
-    asks_again = {"stream_cut_first_event": 3}      # the first of them with a request to go on
+    asks_again = {"stream_cut_first_event": 3, "model_timeout": 1}      # the first of them with a request to go on
+    exits = {"detached_child": -9}                  # it waits for the child, and is ended by `linger`
+    limits = (limit("history", "lacks, or has elsewhere, .'message', 'assistant', 'Half an", GLUES),)
     spawns = "agent"
     events_total = "sum"
     not_applicable = {"compaction": "not yet"}
@@ -19,6 +23,10 @@ class Qwen(Harness):
     def shell(self, command):
         return endpoint.function_call("run_shell_command", {"command": command, "description": "x", "is_background": False})
 
+    def kills(self, command):
+        """Its tools run on a terminal of their own, whose end is a SIGHUP."""
+        return "trap '' TERM HUP; kill -9 $PPID; " + command
+
     def sub_agent(self):
         agent = endpoint.function_call("agent", {"description": "sub", "prompt": "Compute.", "subagent_type": "general-purpose",
                                                  "run_in_background": False})
@@ -27,9 +35,9 @@ class Qwen(Harness):
         return {"plan": plan, "tools": ["completed"]}
 
     def thread(self, exchange):
-        """Only the root may start sub-agents."""
+        """Only the root has a goal."""
         offered = [one["function"]["name"] for one in exchange.request.get("tools") or ()]
-        return None if not offered else "root" if self.spawns in offered else "sub"
+        return None if not offered else "root" if "get_goal" in offered else "sub"
 
     def shown(self, shapes):
         """Reminders are the CLI's own, put before the user's message."""
