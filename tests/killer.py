@@ -1,9 +1,10 @@
 """Kills guard, worker or both of a run at its n-th event: `killer.py REPORT N VICTIMS COMMAND...` (ptrace(2); one file, stdlib).
 
 An event is one entry into or return from a system call of the guard or of any thread of the worker, so every n is another
-point between the first instruction and the last, and no clock is asked. VICTIMS: "guard", "worker", "guard,worker". REPORT
-gets {"events": how many there were, "first": how many when the worker was born, "killed": whether n was reached, "status":
-the guard's wait status}. The first process is the guard, what it forks is the worker, whose own forks are let go untraced.
+point between the first instruction and the last, and no clock is asked. VICTIMS: "guard", "worker", "guard,worker", or with
+another signal than SIGKILL "guard:SIGINT". REPORT gets {"events": how many there were, "first": how many when the worker was
+born, "killed": whether n was reached, "status": the guard's wait status}. The first process is the guard, what it forks is
+the worker, whose own forks are let go untraced.
 """
 import ctypes
 import json
@@ -21,6 +22,8 @@ ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_
 
 class Tracer:
     def __init__(self, at, victims):
+        victims = [victim.partition(":")[::2] for victim in victims]
+        victims = {role: signal.Signals[name or "SIGKILL"] for role, name in victims}
         self.at, self.victims, self.events, self.first, self.killed, self.status = at, victims, 0, 0, False, None
         self.pids, self.roles = {}, {}  # role -> process; thread -> role
         self.early = set()  # stopped before its parent's event named it
@@ -77,8 +80,8 @@ class Tracer:
         self.events += not self.killed
         if self.events >= self.at and not self.killed and all(victim in self.pids for victim in self.victims):
             self.killed = True
-            for victim in self.victims:
-                os.kill(self.pids[victim], signal.SIGKILL)
+            for victim, signum in self.victims.items():
+                os.kill(self.pids[victim], signum)
         self.resume(tid)
 
 

@@ -109,6 +109,27 @@ def kill_everywhere(bundle, tmp_path, victims, points):
         assert [fault for fault in found if fault] == []
 
 
+def interrupted(bundle, folder, endpoint, at):
+    """What an interrupt at event `at` of the guard left that it should not; None where all is as promised."""
+    token, report, done = killed_run(bundle, folder, endpoint, at, ["guard:SIGINT"])
+    code = os.WEXITSTATUS(report["status"]) if os.WIFEXITED(report["status"]) else -os.WTERMSIG(report["status"])
+    if done.result is not None:
+        fine = done.outcome["kind"] in ("terminated", "completed") and done.receipt["cleanup_confirmed"] and code in (0, 75)
+    elif "worker" in done.stderr.replace("sandbox-worker", ""):  # a trace through our own files
+        fine = False
+    else:  # -2 and 1: Python had not come to our first line
+        fine = code in (-2, 1, 75, 130) and os.listdir(done.directory) == ["input.json"]
+    return None if fine and not survivors.of(token) else "event %d: %s, %s" % (at, code, done.stderr or done.outcome)
+
+
+def test_an_interrupt_at_any_point_is_an_orderly_end(bundle, tmp_path):
+    with Endpoint(PLAN) as endpoint, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        _, whole, _ = killed_run(bundle, tmp_path / "whole", endpoint, 10 ** 9, ["guard"])
+        points = range(0, whole["events"], whole["events"] // 24 + 1)
+        found = list(pool.map(lambda at: interrupted(bundle, tmp_path / str(at), endpoint, at), points))
+        assert [fault for fault in found if fault] == []
+
+
 @pytest.mark.parametrize("victims", VICTIMS, ids="+".join)
 def test_killed_at_some_points(bundle, tmp_path, victims):
     kill_everywhere(bundle, tmp_path, victims, 13)
