@@ -18,7 +18,7 @@ from tests import killer, runs
 from tests.endpoint import Endpoint, message
 from tests.escapes import survivors
 
-ASKED = 20
+ASKED = 8
 # Leaves a descendant in a session of its own, asks ASKED times over one connection, and says so after each whole answer.
 AGENT = """
 import _socket, os, sys, time
@@ -49,12 +49,12 @@ def killed_run(bundle, folder, endpoint, at, victims):
     token, directory = uuid.uuid4().hex, folder / "run"
     directory.mkdir(parents=True)
     (directory / "input.json").write_text(json.dumps({
-        "command": [sys.executable, "-I", "-S", "-c", AGENT, token], "cwd": "/", "timeout": 60, "nonce": token,
+        "command": [sys.executable, "-I", "-S", "-c", AGENT, token], "cwd": "/", "timeout": 5 * runs.HANG, "nonce": token,
         "model": {"base_url": endpoint.url + "/v1", "api": "responses", "name": "m"}}))
     done = subprocess.run(
         [sys.executable, "-I", "-S", killer.__file__, str(folder / "report"), str(at), ",".join(victims),
          sys.executable, "-I", "-S", bundle, "run", str(directory / "input.json")],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=runs.HANG)
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=5 * runs.HANG)
     report = json.loads((folder / "report").read_text())
     return token, report, runs.Done(directory, report["status"], done.stdout, done.stderr)
 
