@@ -53,7 +53,7 @@ class Engine:
             self.upstream = Upstream(self.route, socket_path, ca_file, way)
         else:
             from transport.recorded import Recorded
-            self.upstream: Upstream = Recorded(self.route, settings["replay"], self.redactor.clean)
+            self.upstream = Recorded(self.route, settings["replay"], self.redactor.clean)
         self.attempts_file = EvidenceFile(self.dirfd, ATTEMPTS, fd=face.attempts_fd)
         self.book = Book(self.attempts_file, self.redactor)
         self.bodies = Bodies(settings.get("bodies") or "all", face.bodies_fd, self.redactor, self.limits.get("body_bytes"))
