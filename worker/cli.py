@@ -7,7 +7,8 @@ import sys
 COMMANDS = {"run": "worker.sandbox_runner", "stop": "worker.stopping", "status": "worker.host.status",
             "verify": "worker.host.verify", "show": "worker.host.show", "verdict": "worker.host.verdict",
             "schema": "worker.host.schema", "explode": "worker.host.explode", "proxy": "worker.proxying",
-            "recover": "worker.recovering", "doctor": "worker.doctor", "export": "worker.host.export",
+            "recover": "worker.recovering", "doctor": "worker.doctor", "install": "worker.host.install",
+            "export": "worker.host.export",
             "summarize": "worker.host.summarize", "report": "worker.host.report",
             "pack": "worker.host.pack", "unpack": "worker.host.unpack",
             "carry": "worker.host.carry"}

@@ -20,6 +20,7 @@ USAGE_LINES = {
     "export": "export OUT --format atif|otel|responses|bundle [-o FILE] [--unverified] [--nonce N] [--manifest FILE]"
               " [--seal-key-file FILE]",
     "schema": "schema input|launch|attempt|cleanup|observations|result",
+    "install": "install NAME [--version V] [--prefix DIR] [--archive FILE] [--node FILE] [--python FILE] [--machine M]",
     "summarize": "summarize OUT... | - [--to DIR] [--json | --tsv]",
     "explode": "explode DIR",
     "doctor": "doctor [--harness NAME] [--dir DIR] [--json]",

@@ -21,13 +21,23 @@ def resolve(given, path, cwd, which, entry, real=None):
     found = os.path.join(cwd, given[1]) if interpreted else which(given[0], path, cwd)
     rest = given[2:] if interpreted else given[1:]
     file = os.path.realpath(found) if found else None
-    node = given[0] if interpreted else which("node", path, cwd) or "node"
+    node = given[0] if interpreted else named_in(file) or which("node", path, cwd) or "node"
     if file is None or os.path.basename(file) not in (entry, real):
         return found or given[0], None, given[1:], []
     own = os.path.join(os.path.dirname(file), real) if real else file
     if not os.path.isfile(own):
         return node, file, rest, ["no %s beside %s" % (real, file)]
     return node, own, rest, [] if own == file else ["launcher %s replaced by %s" % (file, own)]
+
+
+def named_in(file):
+    """The Node that the script's first line names by its path (as `install` writes it); None for `env node`."""
+    try:
+        with open(file or os.devnull, "rb") as script:
+            words = os.fsdecode(script.readline(4096)[2:]).split()
+    except OSError:
+        return None
+    return words[0] if words and os.path.basename(words[0]) in harnesses.INTERPRETERS and os.path.isabs(words[0]) else None
 
 
 def lacking(switches, words):

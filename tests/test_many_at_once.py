@@ -1,0 +1,136 @@
+"""README, "Many at once": its lines as they are printed there, with a real Slurm, GNU parallel and xargs."""
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests import conftest, runs
+from tests.endpoint import Endpoint, message
+from tests.slurm import cluster
+
+ROOT = conftest.ROOT
+TASKS, ATTEMPTS = 20, 3
+KILLED, CANCELLED, OUTAGE, REFUSED = 3, 5, 7, 9     # numbers of the tasks that go wrong
+AGENT = """
+import os, signal, sys, time, urllib.request, urllib.error
+task, mark = %d, os.path.join(os.environ["TASK"], "was-here")
+first = not os.path.exists(mark)
+open(mark, "w").close()
+if task == 3 and first:
+    os.kill(os.getpid(), signal.SIGKILL)
+if task == 5:
+    time.sleep(600)
+request = urllib.request.Request(os.environ["SANDBOX_WORKER_MODEL_URL"] + "/responses", headers={"Content-Type": "application/json",
+    "Authorization": "Bearer " + os.environ["SANDBOX_WORKER_TOKEN"]}, data=b'{"model": "m", "input": "task %%02d", "stream": true}' %% task)
+try:
+    urllib.request.urlopen(request).read()
+except urllib.error.HTTPError:
+    sys.exit(1)
+"""
+
+
+def lines(language="sh"):
+    """The code blocks of the README's section, in order."""
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+        section = re.search(r"(?ms)^## Many at once\n(.*?)^## ", file.read()).group(1)
+    return re.findall(r"(?ms)^```%s\n(.*?)^```" % language, section)
+
+
+def block(word):
+    found = [text for text in lines() if word in text]
+    assert len(found) == 1, "the README has %d blocks with %s" % (len(found), word)
+    return found[0]
+
+
+@pytest.fixture
+def place(dist, tmp_path):
+    """A directory that looks like the repository to the README's lines: dist/, worker/host/recipes/, runs/."""
+    os.symlink(dist, str(tmp_path / "dist"))
+    os.symlink(os.path.join(ROOT, "worker"), str(tmp_path / "worker"))
+    (tmp_path / "runs").mkdir()
+    return tmp_path
+
+
+def tell(place, name, url, source, **more):
+    folder = place / "runs" / name
+    folder.mkdir()
+    (folder / "input.json").write_text(json.dumps(dict({
+        "command": [sys.executable, "-c", source], "timeout": 120, "env": {"TASK": str(folder)}, "retry": {"max_attempts": 1, "base": 0.05},
+        "model": {"base_url": url + "/v1", "api_key_env": "UPSTREAM_KEY"}}, **more)))
+
+
+def sh(text, place, environ=None, check=True):
+    done = subprocess.run(["sh", "-c", text], cwd=str(place), env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, timeout=runs.HANG)
+    assert not check or done.returncode == 0, done.stderr.decode(errors="replace")
+    return done
+
+
+ANSWERS = {
+    "answers": [
+        {"match": {"body": "task %02d" % OUTAGE}, "steps": [{"status": 503, "json": {"error": {"message": "we are down"}}}]},
+        {"match": {"body": "task %02d" % REFUSED},
+         "steps": [{"status": 401, "json": {"error": {"message": "wrong key", "code": "invalid_api_key"}}}]},
+    ],
+    "default": {"responses": {"items": [message("done")], "usage": [10, 0, 5, 0]}},
+}
+
+
+def outcomes(place):
+    """{(task, attempt): (kind, action, exit code of the run)}"""
+    found = {}
+    for task in os.listdir(str(place / "runs")):
+        for attempt in sorted(os.listdir(str(place / "runs" / task))):
+            path = place / "runs" / task / attempt / "result.json"
+            if path.exists():
+                result = json.loads(path.read_text())
+                found[int(task), attempt] = (result["outcome"]["kind"], result["disposition"]["action"])
+    return found
+
+
+@pytest.mark.slow
+def test_a_slurm_array_requeues_what_may_be_tried_again_and_nothing_else(place):
+    """20 tasks: one is killed, one cancelled, one has a provider outage, one a wrong key."""
+    if cluster.why_not():
+        conftest.lacking(cluster.why_not())
+    with Endpoint(ANSWERS) as endpoint, cluster.Cluster() as slurm:
+        for task in range(TASKS):
+            tell(place, str(task), endpoint.url, AGENT % task)
+        environ = dict(slurm.environ, UPSTREAM_KEY="sk-upstream-0123456789")
+        job = re.search(r"job (\d+)", sh(block("sbatch"), place, environ).stdout.decode()).group(1)
+        slurm.wait((place / "runs" / str(CANCELLED) / "was-here").exists, "the task to be cancelled")
+        slurm.run("scancel", "%s_%d" % (job, CANCELLED))
+        slurm.wait(lambda: not slurm.run("squeue", "-h", "-j", job, check=False).strip(), "the array")
+        found = outcomes(place)
+    wanted = {(task, "attempt-1"): ("completed", "grade") for task in range(TASKS)}
+    wanted.update({(KILLED, "attempt-1"): ("killed", "retry"), (KILLED, "attempt-2"): ("completed", "grade"),
+                   (CANCELLED, "attempt-1"): ("terminated", "retry"), (REFUSED, "attempt-1"): ("authentication", "mask")})
+    wanted.update({(OUTAGE, "attempt-%d" % number): ("overloaded", "retry" if number < ATTEMPTS else "mask")
+                   for number in range(1, ATTEMPTS + 1)})
+    assert found == wanted
+    sh(block("summarize").replace("-mindepth 1 -maxdepth 1", "-mindepth 2 -maxdepth 2"), place)
+    totals = json.loads((place / "summary" / "summary.json").read_text())
+    assert totals["actions"] == {"grade": 17, "retry": 4, "mask": 2} and totals["unreadable"] == 0
+
+
+@pytest.mark.parametrize("tool", ["parallel", "xargs"])
+def test_parallel_and_xargs_run_them_all_and_keep_every_exit_code(place, tool):
+    if not shutil.which(tool):
+        conftest.lacking("no %s" % tool)
+    with Endpoint(ANSWERS) as endpoint:
+        for task in (0, OUTAGE, REFUSED):
+            tell(place, "task %d's" % task, endpoint.url, AGENT % task)
+        done = sh(block(tool), place, dict(os.environ, UPSTREAM_KEY="sk-upstream-0123456789"))
+    kinds = {task: json.loads((place / "runs" / ("task %d's" % task) / "result.json").read_text())["outcome"]["kind"]
+             for task in (0, OUTAGE, REFUSED)}
+    assert kinds == {0: "completed", OUTAGE: "overloaded", REFUSED: "authentication"}
+    codes = sorted(line.split("\t")[0 if tool == "xargs" else 6] for line in (place / "codes.tsv").read_text().splitlines())
+    assert [code for code in codes if code.isdigit()] == ["0", "69", "75"], done.stderr
+    sh(block("summarize"), place)
+    assert len((place / "summary" / "summary.tsv").read_text().splitlines()) == 4
