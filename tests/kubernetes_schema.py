@@ -42,25 +42,33 @@ def complaints(value, kind, types, where):
 
 
 def make():
-    import inspect
-
-    from kubernetes import __version__, client
+    from kubernetes import client
 
     types, queue = {}, ["V1Job"]
     while queue:
         name = queue.pop()
         if name in types:
             continue
-        model = getattr(client, name)
         types[name] = {}
-        for attribute, kind in sorted(model.openapi_types.items()):
-            setter = inspect.getsource(getattr(model, attribute).fset)
-            types[name][model.attribute_map[attribute]] = [kind, "must not be `None`" in setter]
-            queue += [word for word in re.findall(r"V\d\w+", kind) if hasattr(client, word)]
-    lines = ",\n".join(" %s: %s" % (json.dumps(name), json.dumps(types[name])) for name in sorted(types))
+        for field in getattr(client, name).model_fields.items():
+            kind = word_of(field[1].annotation)
+            types[name][field[1].alias or field[0]] = [kind, field[1].is_required()]
+            queue += [word for word in re.findall(r"\w+", kind) if hasattr(client, word)]
+    lines = ",\n".join(" %s: %s" % (json.dumps(name), json.dumps(types[name], sort_keys=True)) for name in sorted(types))
     with open(PATH, "w") as file:
-        file.write('{"client": "%s", "types": {\n%s\n}}\n' % (__version__, lines))
+        file.write('{"types": {\n%s\n}}\n' % lines)
     print("%d types" % len(types))
+
+
+def word_of(annotation):
+    """The type of a field of the client's models as one of the words above."""
+    text = re.sub(r"typing\.|pydantic\.types\.|kubernetes\.client\.models\.[a-z0-9_]+\.", "", str(annotation))
+    text = re.sub(r"<class '([A-Za-z0-9_.]+)'>", r"\1", text)
+    for pattern, to in ((r"Optional\[(.*)\]$", r"\1"), (r"Annotated\[(\w+), .*", r"\1"), (r"[Ll]ist\[(.*)\]$", r"list[\1]"),
+                        (r"[Dd]ict\[str, (.*)\]$", r"dict(str, \1)")):
+        text = re.sub("^" + pattern, to, text)
+    return {"StrictStr": "str", "StrictInt": "int", "StrictBool": "bool"}.get(text, re.sub(
+        "Strict(Str|Int|Bool)", lambda found: found.group(1).lower(), text))
 
 
 if __name__ == "__main__":

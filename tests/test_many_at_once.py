@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tests import conftest, runs
+from tests import conftest, kubernetes_schema, runs
 from tests.endpoint import Endpoint, message
 from tests.slurm import cluster
 
@@ -92,6 +92,47 @@ def outcomes(place):
                 result = json.loads(path.read_text())
                 found[int(task), attempt] = (result["outcome"]["kind"], result["disposition"]["action"])
     return found
+
+
+def test_the_kubernetes_manifest_fits_the_published_api():
+    try:
+        import yaml
+    except ImportError:
+        conftest.lacking("no PyYAML")
+    with open(os.path.join(ROOT, "worker", "host", "recipes", "kubernetes_job.yaml")) as file:
+        manifest = yaml.safe_load(file)
+    with open(kubernetes_schema.PATH) as file:
+        types = json.load(file)["types"]
+    assert list(kubernetes_schema.complaints(manifest, "V1Job", types, "manifest")) == []
+    wrong = json.loads(json.dumps(manifest))
+    wrong["spec"]["completion"] = 3
+    wrong["spec"]["parallelism"] = "many"
+    wrong["spec"]["template"]["spec"]["containers"][0].pop("name")
+    assert len(list(kubernetes_schema.complaints(wrong, "V1Job", types, "manifest"))) == 3, "the check can fail"
+    rules = {rule["action"]: rule.get("onExitCodes", {}).get("values") for rule in manifest["spec"]["podFailurePolicy"]["rules"]}
+    assert rules == {"Ignore": None, "Count": [75], "FailIndex": [0, 75]}
+
+
+def test_the_kubernetes_container_runs_its_index_and_counts_its_tries(place):
+    """The manifest's own shell words, with directories of this machine in place of its volumes."""
+    try:
+        import yaml
+    except ImportError:
+        conftest.lacking("no PyYAML")
+    with open(os.path.join(ROOT, "worker", "host", "recipes", "kubernetes_job.yaml")) as file:
+        container = yaml.safe_load(file)["spec"]["template"]["spec"]["containers"][0]
+    words = container["command"] + [container["args"][0]]
+    for inside, outside in (("/worker/", "%s/dist/" % place), ("/inputs/", "%s/inputs/" % place), ("/outcomes/", "%s/outcomes/" % place)):
+        assert inside in words[-1]
+        words[-1] = words[-1].replace(inside, outside)
+    (place / "inputs").mkdir()
+    with Endpoint(ANSWERS) as endpoint:
+        tell(place, "7", endpoint.url, AGENT % OUTAGE)
+        shutil.copy(str(place / "runs" / "7" / "input.json"), str(place / "inputs" / "7.json"))
+        codes = [subprocess.run(words, env=dict(os.environ, INDEX="7", FAILURES=str(number), UPSTREAM_KEY="sk-upstream-0123456789"),
+                                timeout=runs.HANG).returncode for number in range(ATTEMPTS)]
+    assert codes == [75, 75, 69]
+    assert sorted(os.listdir(str(place / "outcomes" / "7"))) == ["attempt-1", "attempt-2", "attempt-3"]
 
 
 @pytest.mark.slow

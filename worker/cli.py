@@ -8,8 +8,7 @@ COMMANDS = {"run": "worker.sandbox_runner", "stop": "worker.stopping", "status":
             "verify": "worker.host.verify", "show": "worker.host.show", "verdict": "worker.host.verdict",
             "schema": "worker.host.schema", "explode": "worker.host.explode", "proxy": "worker.proxying",
             "recover": "worker.recovering", "doctor": "worker.doctor", "install": "worker.host.install",
-            "export": "worker.host.export",
-            "summarize": "worker.host.summarize", "report": "worker.host.report",
+            "export": "worker.host.export", "summarize": "worker.host.summarize", "report": "worker.host.report",
             "pack": "worker.host.pack", "unpack": "worker.host.unpack",
             "carry": "worker.host.carry"}
 GRADE, USAGE, BAD_INPUT, NO_OUTCOME, MASK, FAILED, NO_DIRECTORY, RETRY = 0, 64, 65, 66, 69, 70, 73, 75

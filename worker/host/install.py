@@ -153,7 +153,7 @@ def shebang(interpreter):
     """The first line of a script; the kernel reads 255 bytes of it (127 before Linux 5.1) and splits it at white space."""
     line = b"#!" + os.fsencode(interpreter) + b"\n"
     if len(line) > LONGEST_SHEBANG or len(line.split()) > 1:
-        raise Failed(cli.NO_DIRECTORY, "%s: is too long or has spaces, but scripts must name it: take another prefix" % interpreter)
+        raise Failed(cli.NO_DIRECTORY, "%s: is too long or has spaces, but scripts must name it" % interpreter)
     return line
 
 

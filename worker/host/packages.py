@@ -25,8 +25,8 @@ def chosen(lock, target):
     """The packages of a lock that this target needs. Raises Failed where there are none for it."""
     found = _chosen(lock, target)
     if not found:
-        raise Failed(cli.NO_OUTCOME, "%s %s: there is no package for %s" % (
-            lock["harness"], lock["version"], " ".join(filter(None, (target["machine"], target["libc"], target["python_version"])))))
+        place = " ".join(filter(None, (target["machine"], target["libc"], target["python_version"])))
+        raise Failed(cli.NO_OUTCOME, "%s %s: there is no package for %s" % (lock["harness"], lock["version"], place))
     return found
 
 
