@@ -17,7 +17,7 @@ SIMPLE = {"str": str, "int": int, "bool": bool, "float": (int, float)}
 
 def complaints(value, kind, types, where):
     """One sentence per fault of `value`, which must be of type `kind`."""
-    inner = re.match(r"(?:list\[(.+)\]|dict\(str, (.+)\))$", kind)
+    inner = re.match(r"(?:[Ll]ist\[(.+)\]|[Dd]ict[(\[]str, (.+)[)\]])$", kind)
     if inner and inner.group(1):
         if not isinstance(value, list):
             yield "%s: is no list" % where
@@ -49,26 +49,15 @@ def make():
         name = queue.pop()
         if name in types:
             continue
-        types[name] = {}
-        for field in getattr(client, name).model_fields.items():
-            kind = word_of(field[1].annotation)
-            types[name][field[1].alias or field[0]] = [kind, field[1].is_required()]
-            queue += [word for word in re.findall(r"\w+", kind) if hasattr(client, word)]
+        model = getattr(client, name)
+        required = {field.serialization_alias or own for own, field in model.model_fields.items() if field.is_required()}
+        types[name] = {model.attribute_map[own]: [kind, model.attribute_map[own] in required]
+                       for own, kind in model.openapi_types.items()}
+        queue += [word for kind in model.openapi_types.values() for word in re.findall(r"\w+", kind) if hasattr(client, word)]
     lines = ",\n".join(" %s: %s" % (json.dumps(name), json.dumps(types[name], sort_keys=True)) for name in sorted(types))
     with open(PATH, "w") as file:
         file.write('{"types": {\n%s\n}}\n' % lines)
     print("%d types" % len(types))
-
-
-def word_of(annotation):
-    """The type of a field of the client's models as one of the words above."""
-    text = re.sub(r"typing\.|pydantic\.types\.|kubernetes\.client\.models\.[a-z0-9_]+\.", "", str(annotation))
-    text = re.sub(r"<class '([A-Za-z0-9_.]+)'>", r"\1", text)
-    for pattern, to in ((r"Optional\[(.*)\]$", r"\1"), (r"Annotated\[(\w+), .*", r"\1"), (r"[Ll]ist\[(.*)\]$", r"list[\1]"),
-                        (r"[Dd]ict\[str, (.*)\]$", r"dict(str, \1)")):
-        text = re.sub("^" + pattern, to, text)
-    return {"StrictStr": "str", "StrictInt": "int", "StrictBool": "bool"}.get(text, re.sub(
-        "Strict(Str|Int|Bool)", lambda found: found.group(1).lower(), text))
 
 
 if __name__ == "__main__":

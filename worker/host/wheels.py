@@ -88,7 +88,7 @@ def scripts(text, folder, python):
     from configparser import ConfigParser
 
     parser = ConfigParser(delimiters=("=",), interpolation=None)
-    parser.optionxform = str
+    parser.optionxform = str  # type: ignore[method-assign,assignment]
     parser.read_string(text)
     for command, where in parser.items("console_scripts") if parser.has_section("console_scripts") else ():
         module, _, function = where.partition("[")[0].strip().partition(":")
