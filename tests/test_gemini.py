@@ -5,6 +5,7 @@ import pytest
 
 from tests import transcript_corpus as corpus
 from worker.harnesses import gemini_reader as reader
+from worker.harnesses import gemini_wire
 
 CASES = corpus.cases("gemini")
 
@@ -61,3 +62,30 @@ def test_a_refusal_and_the_output_limit_are_no_success(tmp_path, finish, termina
     wire = {"main": {"last": {"finish": finish}}, "user_agents": ["GeminiCLI-tui/0.61.0/m (linux)"]}
     evidence = corpus.collect(reader, state, stdout, str(tmp_path / "session"), wire=wire)
     assert (evidence["live"].terminal, evidence["version"]) == (terminal, "0.61.0")
+
+
+def body(words, *offered):
+    return {"contents": [{"role": "user", "parts": [{"text": words}]}], "tools": [{"functionDeclarations": [{"name": n} for n in offered]}]}
+
+
+@pytest.mark.parametrize("asked,prompts,wanted", [
+    (body("context", "invoke_agent"), [("Compute.", "one")], "root"),
+    (body("Compute.", "complete_task"), [("Compute.", "one"), ("Look.", "two")], "one"),
+    (body("Something else.", "complete_task"), [("Compute.", "one")], "one"),
+    (body("Something else.", "complete_task"), [("Compute.", "one"), ("Look.", "two")], None),
+    (body("Compute.", "complete_task"), [("Compute.", "one"), ("Compute.", "two")], None),
+    (None, [("Compute.", "one")], None),
+    ({"tools": [1, {"functionDeclarations": [2]}], "contents": 3}, [("Compute.", "one")], "root"),
+], ids=["the root's", "by its first words", "the only one", "nobody's", "two alike", "no body kept", "any shape"])
+def test_whose_a_request_is(asked, prompts, wanted):
+    assert gemini_wire.whose(asked, "root", prompts) == wanted
+
+
+def test_calls_that_were_open_when_it_was_killed(tmp_path):
+    """The transcript has a call when it has ended; stdout when it begins."""
+    state, stdout, _ = corpus.load("gemini", "tools", tmp_path)
+    begun = {"type": "tool_use", "tool_id": "run_shell_command__call_x", "tool_name": "run_shell_command",
+             "timestamp": "2026-11-30T08:11:33.914Z", "parameters": {"command": "sleep 9"}}
+    evidence = corpus.collect(reader, state, stdout + [begun], str(tmp_path / "session"))
+    found = [one for one in evidence["records"] if one["kind"] == "tool_call" and one["tool_call_id"] == begun["tool_id"]]
+    assert [(one["status"], one["started_at"], one["completed_at"]) for one in found] == [("incomplete", 1796026293.914, None)]
