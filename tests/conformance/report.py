@@ -97,7 +97,9 @@ def summary(rows):
 
 def cell_of(rows):
     some = counts(rows)
-    if not rows or some["not applicable"] == sum(some.values()):
+    if not rows:
+        return "not run"
+    if some["not applicable"] == sum(some.values()):
         return "-"
     rest = ["%d %s" % (some[state], word) for state, word in
             (("limited", "limit"), ("not applicable", "n/a"), ("not fulfilled", "**no**")) if some[state]]
