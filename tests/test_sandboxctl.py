@@ -88,7 +88,7 @@ def test_a_directory_name_that_is_no_text_passes_too(dist, tmp_path):
     (("run", "--via", "", "--out", "OUT", "--input", "GOOD", "--on-lost", "x"), 64, "--on-lost"),
     (("run", "--via", "", "--out", "OUT", "--input", "GOOD", "--key", "nowhere"), 65, "--key"),
     (("run", "--via", "", "--out", "OUT", "--input", "GOOD", "--dir", "/dev/null/x"), 73, "/dev/null/x"),
-    (("wait", "--via", "", "--dir", "/nowhere/at/all"), 66, "/nowhere/at/all"), (("verify", "EMPTY"), 64, "--via"),
+    (("wait", "--via", "", "--dir", "/nowhere/at/all"), 66, "/nowhere/at/all"), (("verify", "EMPTY"), 66, "result.json"), (("wait", "EMPTY"), 64, "--via"),
 ])
 def test_misuse_is_one_sentence(dist, tmp_path, arguments, code, words):
     for name in ("full", "empty"):

@@ -24,9 +24,10 @@ from worker.host import attend, fetch, staging
 from worker.host.arguments import Misuse, parse
 from worker.host.attend import Interrupted, Signals
 from worker.host.channel import Channel, Lost, NoPython, Refused, complain
-from worker.host.handle import Handle, NotFresh, job_line, read_input
+from worker.host.handle import FOLDER, Handle, NotFresh, job_line, read_input
 from worker.host.show import plain
 from worker.host.verdict import main as verdict_main
+from worker.host.verify import main as verify_main
 
 OPTIONS = ("--via", "--dir", "--out", "--input", "--key", "--python", "--on-lost", "--on-interrupt", "--patience",
            "--max-files", "--max-bytes", "--harness")
@@ -43,7 +44,10 @@ def main(words):
         return cli.misuse("carry", "%r is no step; there are %s" % (step, ", ".join(STEPS)))
     handle = None
     try:
-        handle = Handle(options(words[1:]))
+        given = options(words[1:])
+        if step == "verify" and given.get("--out") and not os.path.exists(os.path.join(given["--out"], FOLDER)):
+            return verify_main([given["--out"]])  # collected by other means: there is no seal to hold it against
+        handle = Handle(given)
         return STEPS[step](handle, signals)
     except Misuse as error:
         cli.say("%s: %s" % (step, error))
