@@ -75,7 +75,7 @@ class Control:
         pid, uid, _ = struct.unpack("3i", raw)
         if uid not in (0, os.getuid()):
             return False
-        if pid == 0:  # from outside this pid namespace: no descendant
+        if pid in (0, os.getpid()):  # from outside this pid namespace; or gVisor of 2022, which names the listener itself
             return True
         related = processes.descends_from(pid, os.getpid())
         if related is None:  # no /proc
