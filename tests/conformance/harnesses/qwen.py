@@ -11,6 +11,7 @@ class Qwen(Harness):
     name, versions, api = "qwen", ("0.24.4",), "chat"
     linger = 60
     asks_again = {"stream_cut_first_event": 3, "model_timeout": 1}      # the first of them with a request to go on
+    repeats = True
     exits = {"detached_child": -9}                  # it waits for the child, and is ended by `linger`
     limits = (limit("history", "lacks, or has elsewhere, .'message', 'assistant', 'Half an", GLUES),)
     spawns = "agent"
@@ -24,8 +25,8 @@ class Qwen(Harness):
         return endpoint.function_call("run_shell_command", {"command": command, "description": "x", "is_background": False})
 
     def kills(self, command):
-        """Its tools run on a terminal of their own, whose end is a SIGHUP."""
-        return "trap '' TERM HUP; kill -9 $PPID; " + command
+        """Its tools run on a terminal of their own, whose end is a SIGHUP; it writes a call down while the tool runs already."""
+        return "trap '' TERM HUP; sleep 3; kill -9 $PPID; " + command
 
     def sub_agent(self):
         agent = endpoint.function_call("agent", {"description": "sub", "prompt": "Compute.", "subagent_type": "general-purpose",
