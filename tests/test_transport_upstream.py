@@ -4,6 +4,7 @@ from __future__ import annotations
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 
@@ -89,6 +90,26 @@ def test_tls_with_a_ca_file_and_reuse(tmp_path, certificate, tls):
         assert proxy.ask(b"1").status == 200
         reply = proxy.ask(b'{"x":"' + b"y" * (3 << 20) + b'"}')
         assert reply.body == event * 3000 and reply.end == "framed" and server.connections == 1
+
+
+JSON_LIST = b'{"data":["%s"]}'
+
+
+@pytest.mark.parametrize("content, end, whole", [
+    (b"%s", "alert", True), (b"%s", "fin", sys.version_info < (3, 10)), (b"%s", "rst", False),  # 3.8 and 3.9 tell no FIN
+    (JSON_LIST, "fin", True), (JSON_LIST[:-1], "alert", True), (JSON_LIST[:-1], "rst", False)])
+@pytest.mark.parametrize("size", [100, 500000])
+def test_without_a_closure_alert_a_body_is_whole_only_if_it_says_so(tmp_path, certificate, tls, size, content, end, whole):
+    """RFC 9112 9.8: no length, no chunks. A reset must not pass for an end; what came before it is passed on, all of it."""
+    body = content % (b"x" * size)
+    steps = {"alert": [("call", lambda sock: sock.unwrap()), "fin"]}.get(end, [("sleep", 0.05), end])
+    script = [b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + body, *steps]
+    with RawServer([script], wrap=tls) as server, \
+            Proxied(tmp_path, "https://localhost:%d/v1" % server.port, ca_file=str(certificate / "cert.pem")) as proxy:
+        reply = proxy.ask(b"", "GET", "/v1/files/x")
+        (record,) = proxy.records(1)
+    assert reply.body == body and reply.end == ("fin" if whole else "rst")
+    assert (record["error"] or {}).get("kind") in ((None,) if whole else ("truncated", "reset"))
 
 
 def test_ssl_cert_file_counts(tmp_path, certificate, tls, monkeypatch):

@@ -121,11 +121,16 @@ class Attempt:
                 self._hold_is_over()
                 continue
             if not data:
-                if body.eof():
+                if body.eof() and not (link.stream.ragged and self._is_cut()):
                     return
                 raise UpstreamFailed("body", "truncated", self._how_truncated(), "stream_interrupted")
             eager = len(data) == READ and not engine.reception.stopping
             self._take(body.feed(data), body.wire)
+
+    def _is_cut(self):
+        """TLS ended without its closure alert, and so did the body: it is whole only where it says so itself."""
+        self.reader.finish(True)
+        return not self.reader.complete
 
     def _take(self, piece, wire):
         self.reader.feed(piece)
@@ -292,6 +297,8 @@ class Attempt:
         if isinstance(self.body, http1.Sized):
             got = self.body.length - self.body.left
             return "Content-Length %d, got %d bytes" % (self.body.length, got)
+        if self.body.framing == "close":
+            return "TLS ended without a closure alert"
         return "the connection ended inside a chunked body"
 
     def is_stale(self):

@@ -11,10 +11,12 @@ from transport.errors import UpstreamFailed, from_os_error
 from transport.waits import POLLIN, POLLOUT, monotonic
 
 TLS_TIMEOUT = 20.0
+BULK = 4096  # bytes: a record of this size is one of many
 
 
 class Stream:
     __slots__ = ("sock", "fd", "events")
+    ragged = False  # True once the stream has ended in a way that does not tell a whole message from a cut one
 
     def __init__(self, sock):
         self.sock, self.fd, self.events = sock, sock.fileno(), POLLIN
@@ -39,14 +41,40 @@ class Stream:
 
 
 class TlsStream(Stream):
-    """A clean close of TLS without close_notify is an end like FIN: HTTP framing tells truncation (RFC 9112 9.8)."""
-    __slots__ = ("_ssl",)
+    """An end without close_notify is `ragged`: length and chunks tell whether the message was whole, without them nothing does
+    (RFC 9112 9.8). Some builds of ssl report a reset in this way; Python 3.8 and 3.9 take a bare FIN for a close_notify.
+
+    TLS gives one record (16 KiB at most) per call. Where records are large, those that have arrived are taken together: what
+    comes after a read (a look for events, a send, a write) costs more than the read."""
+    __slots__ = ("ragged", "_ssl", "_error", "_ended")
 
     def __init__(self, sock, ssl):
         Stream.__init__(self, sock)
-        self._ssl = ssl
+        self.ragged, self._ssl, self._error, self._ended = False, ssl, None, False
 
     def recv(self, size):
+        if self._error is not None:
+            raise self._error
+        if self._ended:
+            return b""
+        data = self._record(size)
+        if not data or len(data) < BULK:
+            return data
+        parts, size = [data], size - len(data)
+        while size > 0:
+            try:
+                data = self._record(size)
+            except OSError as error:  # told by the next call: these bytes came before it
+                self._error = error
+                break
+            if not data:
+                self._ended = data is not None  # no byte is left that would make the socket readable
+                break
+            parts.append(data)
+            size -= len(data)
+        return b"".join(parts)
+
+    def _record(self, size):
         try:
             self.events = POLLIN
             return self.sock.recv(size)
@@ -55,7 +83,10 @@ class TlsStream(Stream):
         except self._ssl.SSLWantWriteError:
             self.events = POLLOUT
             return None
-        except (self._ssl.SSLZeroReturnError, self._ssl.SSLEOFError):
+        except self._ssl.SSLZeroReturnError:
+            return b""
+        except self._ssl.SSLEOFError:
+            self.ragged = True
             return b""
 
     def send(self, data):
@@ -65,7 +96,7 @@ class TlsStream(Stream):
             return 0
 
     def buffered(self):
-        return self.sock.pending() > 0
+        return self._ended or self._error is not None or self.sock.pending() > 0
 
 
 class Tls:
@@ -89,7 +120,8 @@ class Tls:
         """Handshake on a connected socket -> TlsStream. Failures have phase tls."""
         ssl, until = self.ssl, monotonic() + TLS_TIMEOUT
         try:
-            wrapped = self.context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+            wrapped = self.context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False,
+                                               suppress_ragged_eofs=False)
         except (ssl.SSLError, ValueError) as error:
             raise UpstreamFailed("tls", "setup", str(error), "tls_failed")
         watch.forget()
