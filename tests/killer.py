@@ -81,7 +81,8 @@ class Tracer:
         if self.events >= self.at and not self.killed and all(victim in self.pids for victim in self.victims):
             self.killed = True
             for victim, signum in self.victims.items():
-                os.kill(self.pids[victim], signum)
+                if victim in self.roles.values():  # else it has ended by itself
+                    os.kill(self.pids[victim], signum)
         self.resume(tid)
 
 
