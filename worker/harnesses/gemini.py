@@ -51,7 +51,7 @@ def prepare(job, base_url, token, state_dir, which=harnesses.which):
     given, env = list(job["command"] or ()), job["env"]
     path = env.get("PATH") or os.environ.get("PATH")
     node, script, rest, notes = node_program.resolve(given or ["gemini"], path, job["cwd"], which, "gemini.js")
-    home = os.path.join(job["cwd"], env.get("GEMINI_CLI_HOME") or os.path.join(state_dir, "gemini"))
+    home = os.path.realpath(os.path.join(job["cwd"], env.get("GEMINI_CLI_HOME") or os.path.join(state_dir, "gemini")))
     os.makedirs(home, 0o700, exist_ok=True)
     system, flags = (os.path.join(state_dir, name) for name in ("gemini-settings.json", "gemini-flags.json"))
     node_program.write_json(system, settings())
