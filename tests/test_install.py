@@ -246,6 +246,14 @@ def test_a_bad_command_line_is_one_sentence(bundle, words):
     assert (code, stdout) == (64, "") and said.count("\n") == 1 and "install" in said
 
 
+def test_an_archive_that_could_not_be_made_whole_leaves_nothing(bundle, tmp_path):
+    """Nobody listens where the registry should be."""
+    done = subprocess.run([sys.executable, "-I", "-S", bundle, "install", "kilocode", "--archive", str(tmp_path / "a.tar")],
+                          env=dict(os.environ, npm_config_registry="http://127.0.0.1:9"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert done.returncode == 66 and b"could not be fetched" in done.stderr and done.stderr.count(b"\n") == 1
+    assert os.listdir(str(tmp_path)) == ["sandbox-worker.pyz"]
+
+
 def test_a_prefix_with_spaces_is_refused(registry, tmp_path):
     with pytest.raises(install.Failed, match="has spaces"):
         put_down(NPM_LOCK, tmp_path / "a b")

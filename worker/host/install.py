@@ -17,19 +17,11 @@ import sys
 
 from worker import cli
 from worker.host.arguments import Misuse, parse
+from worker.host.install_rules import Failed
 from worker.version import FILES
 
 LOCKS = "worker/host/locks/"
-LONGEST_SHEBANG = 255
 CPUS = {"x86_64": "x64", "aarch64": "arm64"}  # uname's name -> npm's
-
-
-class Failed(Exception):
-    """`code`: the exit code; the sentence says why."""
-
-    def __init__(self, code, sentence):
-        super().__init__(sentence)
-        self.code = code
 
 
 def main(words):
@@ -52,6 +44,7 @@ def main(words):
         return cli.NO_OUTCOME
     from worker.host import packages
 
+    source = None
     try:
         wanted = packages.chosen(lock, target)
         source = packages.Source(lock["from"], given.get("--archive"), wanted)
@@ -62,6 +55,9 @@ def main(words):
     except OSError as error:
         cli.say("install: %s: %s" % (error.filename or given.get("--prefix"), error.strerror or error))
         return cli.NO_DIRECTORY
+    finally:
+        if source:
+            source.abandon()
     os.write(1, "".join(line + "\n" for line in lines).encode("utf-8", "replace"))
     return 0
 
@@ -147,14 +143,6 @@ def put_down(lock, target, wanted, source, prefix):
         link(os.path.join(prefix, "bin", command), os.path.relpath(os.path.join(home, file), os.path.join(prefix, "bin")))
         lines.append("%s %s: %s" % (lock["harness"], lock["version"], os.path.join(prefix, "bin", command)))
     return lines
-
-
-def shebang(interpreter):
-    """The first line of a script; the kernel reads 255 bytes of it (127 before Linux 5.1) and splits it at white space."""
-    line = b"#!" + os.fsencode(interpreter) + b"\n"
-    if len(line) > LONGEST_SHEBANG or len(line.split()) > 1:
-        raise Failed(cli.NO_DIRECTORY, "%s: is too long or has spaces, but scripts must name it" % interpreter)
-    return line
 
 
 def link(path, to):

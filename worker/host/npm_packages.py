@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from worker import cli
-from worker.host.install import Failed, shebang
+from worker.host.install_rules import Failed, shebang
 
 TRIPLES = {"x64": "x86_64", "arm64": "aarch64"}
 MOST_FILES, LARGEST = 200000, 4 << 30  # of one package: names, bytes unpacked

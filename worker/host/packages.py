@@ -12,7 +12,7 @@ import os
 import re
 
 from worker import cli
-from worker.host.install import Failed
+from worker.host.install_rules import Failed
 
 NPM, PYPI = "https://registry.npmjs.org", "https://pypi.org/simple"
 TRIES, PATIENCE = 3, 60  # seconds without a byte
@@ -88,9 +88,18 @@ class Source:
         return ["%s: %d packages" % (self.path, len(self.wanted))]
 
     def close(self):
+        """Everything was got: the archive takes its name."""
         if self.writing:
             self.writing.close()
             os.replace(self.partial, self.path)
+            self.writing = None
+
+    def abandon(self):
+        """Nothing of an archive that is not whole stays. After close() this does nothing."""
+        if self.writing:
+            self.writing.close()
+            os.unlink(self.partial)
+            self.writing = None
 
 
 def _opened(archive):

@@ -1,4 +1,4 @@
-"""Pure: one row per outcome, and totals over any number of rows in constant memory.
+"""One row per outcome, and totals over any number of rows in constant memory.
 
 Every value comes out of a sandbox, so none need have its type: a number that is none counts as unknown, a kind or harness that
 no table knows is counted as `other`, and each dictionary and list here is bounded.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from worker import cli
-from worker.host.install import Failed, shebang
+from worker.host.install_rules import Failed, shebang
 from worker.host.npm_packages import write
 
 SCRIPT = """%simport sys
