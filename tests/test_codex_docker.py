@@ -290,4 +290,4 @@ def in_namespace(dist, tmp_path, wrapper, program, python, places):
     key, bundle = "sk-" + secrets.token_hex(20), str(tmp_path / "sandbox-worker.pyz")
     shutil.copy(os.path.join(dist, "sandbox-worker.pyz"), bundle)
     hunted(runner.play(hunting(key, places), real_cli.CODEX[0], [os.path.dirname(program)], bundle, tmp_path / "here", python=python,
-                       wrapper=wrapper, key=key))
+                       wrapper=wrapper, key=key, log=False))

@@ -145,6 +145,32 @@ def test_a_signal_to_the_worker_is_an_orderly_stop(bundle, tmp_path, signum):
     assert done.result["cleanup_confirmed"]
 
 
+ALL_AT_ONCE = """
+import os, signal, time
+worker = os.getppid()
+guard = int(open("/proc/%d/stat" % worker).read().rsplit(")", 1)[1].split()[1])
+for pid in (guard, worker):                 # neither can do anything before both signals are there
+    os.kill(pid, signal.SIGSTOP)
+agent = os.getpid()
+if os.fork() == 0:
+    os.setsid()
+    while open("/proc/%d/stat" % agent).read().rsplit(")", 1)[1].split()[0] != "Z":
+        time.sleep(0.001)
+    for pid in (worker, guard):
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGCONT)
+    os._exit(0)
+os.kill(agent, signal.SIGTERM)
+"""
+
+
+def test_a_host_that_ends_all_processes_of_a_job_may_reach_the_agent_first(bundle, tmp_path):
+    """Slurm's scancel does; the agent's own end by that signal is not the agent's fault."""
+    done = runs.run(bundle, tmp_path, command=agents.python(ALL_AT_ONCE))
+    assert (done.outcome["kind"], done.outcome["fault"], done.code) == ("terminated", "host", 75)
+    assert done.result["return_code"] == -signal.SIGTERM and done.result["cleanup_confirmed"]
+
+
 def test_the_end_of_stdin_stops_a_run_that_watches_it(bundle, tmp_path):
     process, directory = runs.start(bundle, tmp_path, stdin=subprocess.PIPE, command=agents.shell("sleep 600"), watch_stdin=True)
     assert json.loads(process.stdout.readline())["event"] == "started"

@@ -26,7 +26,7 @@ print(%r)
 @pytest.fixture(scope="module")
 def bare():
     """An image of this machine's libraries and busybox, without any Python."""
-    name = docker.image(sys.executable) + "-bare"
+    name = docker.image(sys.executable).replace("-test:", "-bare:")
     if docker.docker("image", "inspect", name, check=False).returncode:
         root = roots.make(sys.executable)
         tar = subprocess.Popen(["tar", "-C", root, "--exclude=./usr/local/bin/python*", "--exclude=./usr/local/lib/python*", "-c", "."],

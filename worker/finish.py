@@ -43,6 +43,7 @@ def finish(run):
     capture.close()
     wire = close_transport(run)
     control.close()
+    ending.hear(run.link.wakeup)
     return conclude(run, facts_of(run, ending, receipt, wire, live, capture, resources),
                     done=run.done)
 

@@ -179,6 +179,16 @@ def cause_is(*causes):
     return lambda facts: part(facts, "ending", "cause") in causes
 
 
+def told_to_stop(facts):
+    """The worker got a stop signal: while the agent ran, or when that had just ended without success (see Ending.hear)."""
+    late = cause_is("exit")(facts) and part(facts, "ending", "signal_received") is not None
+    return cause_is("signal", "owner_gone")(facts) or (late and not succeeded(facts))
+
+
+def succeeded(facts):
+    return terminal(facts) == "success" and wire_success(facts)
+
+
 def kind_is(*kinds):
     return lambda facts: deciding_kind(facts) in kinds
 
@@ -188,8 +198,8 @@ ROWS = (
     ("worker_error", lambda f: bool(f.get("worker_error")) or cause_is("proxy_dead")(f) or proxy_failed(f), "failed", "worker"),
     ("launch_failed", lambda f: bool(f.get("launch_error")), "not_run", "launch"),
     ("cancelled", cause_is("stop"), "incomplete", "stop"),
-    ("terminated", cause_is("signal", "owner_gone"), "incomplete", "stop"),
-    ("completed", lambda f: terminal(f) == "success" and wire_success(f), "completed", "event"),
+    ("terminated", told_to_stop, "incomplete", "stop"),
+    ("completed", succeeded, "completed", "event"),
     ("request_limit", lambda f: part(f, "wire", "limit") == "request_limit", "incomplete", "limit"),
     ("token_limit", lambda f: part(f, "wire", "limit") == "token_limit", "incomplete", "limit"),
     ("context_length", kind_is("context_length"), "incomplete", "attempt"),

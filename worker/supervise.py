@@ -29,6 +29,7 @@ class Wakeup:
 
     def __init__(self):
         self.fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.seen: set = set()  # every number that ever came
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         for signum in CAUGHT:
             if signal.getsignal(signum) != signal.SIG_IGN:  # nohup, or a shell's background job: meant so
@@ -36,9 +37,11 @@ class Wakeup:
 
     def read(self):
         try:
-            return set(os.read(self.fd, 65536))
+            came = set(os.read(self.fd, 65536))
         except BlockingIOError:
             return set()
+        self.seen |= came
+        return came
 
     def poke(self, number=0):
         """Wake the loop, from any thread."""

@@ -47,6 +47,13 @@ class Ending:
     def as_dict(self):
         return {name: getattr(self, name) for name in self.__slots__}
 
+    def hear(self, wakeup):
+        """A stop signal that came when the agent had just ended by itself: who ends all processes of a job at once (Slurm's
+        scancel) may reach the agent first. outcome.py says when that counts."""
+        wakeup.read()
+        if self.cause == "exit":
+            self.signal_received = next((signum for signum in STOP_SIGNALS if signum in wakeup.seen), None)
+
 
 def watch(agent, capture, job, link, now, transport=None, control=None, live=None, stop_signal=signal.SIGTERM, output=None):
     """Wait for the end of the agent's main process and reap it; the pipes are drained meanwhile.

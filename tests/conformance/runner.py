@@ -63,15 +63,16 @@ def document(scenario, places, url, cwd, key_file, home, path=PATH):
     return base
 
 
-def play(scenario, version, places, bundle, folder, python=sys.executable, wrapper=(), key=KEY):
-    """Run it here; folder: a path object that does not exist yet; wrapper: words before the worker's command."""
+def play(scenario, version, places, bundle, folder, python=sys.executable, wrapper=(), key=KEY, log=True):
+    """Run it here; folder: a path object that does not exist yet; wrapper: words before the worker's command; log: the
+    endpoint's witness, which has the key, is written to the folder, too."""
     work, home, key_file = folder / "work", folder / "home", folder / "model.key"
     for path in (folder, work, home):
         path.mkdir()
     key_file.write_text(key + "\n")
     for name, text in scenario["files"].items():
         (work / name).write_text(text)
-    with Endpoint(scenario["plan"], str(folder / "witness.jsonl")) as endpoint:
+    with Endpoint(scenario["plan"], str(folder / "witness.jsonl") if log else None) as endpoint:
         asked = document(scenario, places, endpoint.url, str(work), str(key_file), str(home),
                          os.path.dirname(python) + ":" + PATH)
         done = start(bundle, folder / "run", asked, python, wrapper)

@@ -97,7 +97,7 @@ class Docker:
 class Process:
     name = "a plain process"
     meaning = "NO SANDBOX: the agent can do what you can do; fine for this demo, not for real work"
-    python = sys.executable
+    python = os.path.realpath(sys.executable)       # a virtual environment may lie where the sandbox has nothing
 
     def __init__(self, folder, say):
         self.folder = folder
