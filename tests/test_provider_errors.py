@@ -53,8 +53,8 @@ def test_a_telling_code_decides_under_every_status(code, kind, source):
 @pytest.mark.parametrize("status, kind", [
     (200, None), (204, None), (301, "unexpected_response"), (400, "invalid_request"), (401, "authentication"),
     (402, "quota_exhausted"), (403, "permission"), (404, "model_not_found"), (405, "invalid_request"), (408, "model_timeout"),
-    (409, "invalid_request"), (413, "unexpected_response"), (422, "invalid_request"), (429, "rate_limited"), (500, "server_error"),
-    (502, "server_error"), (503, "overloaded"), (504, "server_error"), (520, "server_error"), (529, "overloaded"),
+    (409, "server_error"), (410, "model_not_found"), (413, "unexpected_response"), (422, "invalid_request"), (429, "rate_limited"),
+    (500, "server_error"), (502, "server_error"), (503, "overloaded"), (504, "server_error"), (520, "server_error"), (529, "overloaded"),
     (599, "server_error"), (None, None),
 ])
 def test_a_bare_status(status, kind):
@@ -95,6 +95,18 @@ JUDGED = [
                                                  '8192 tokens.", "type": "x"}}'}, None, "context_length"),
     (400, {"code": None, "type": None, "message": 'x', "detail": '{\\"message\\": \\"prompt is too long: 9 tokens\\"}'}, None,
      "context_length"),
+    # the provider's own error as text within the gateway's: its code says which
+    (200, {"code": None, "type": None, "message": '{"code":"insufficient_quota","message":"no money"}'}, None, "quota_exhausted"),
+    (502, {"code": 502, "type": None, "message": "Provider returned error", "detail": '{"type":"error","error":{"type":"overloaded_error"}}'},
+     None, "overloaded"),
+    (500, {"code": None, "type": None, "message": 'litellm.APIError: OpenAIException - {\\"error\\": {\\"code\\": \\"invalid_api_key\\"}}'},
+     None, "authentication"),
+    (400, dict(INVALID, message='Bad value in input[3].output: {"error": {"code": "insufficient_quota"}}'), None, "invalid_request"),
+    # a limit in words only, under the statuses that gateways choose for it
+    (403, {"code": None, "type": None, "message": "API rate limit exceeded for user ID 1."}, None, "rate_limited"),
+    (200, {"code": None, "type": None, "message": "Too many requests, try later"}, None, "rate_limited"),
+    (200, {"code": None, "type": None, "message": "overloaded, try later"}, None, "overloaded"),
+    (400, dict(INVALID, message="Bad value in input[3].output: rate limit exceeded"), None, "invalid_request"),
 ]
 
 

@@ -40,6 +40,12 @@ ROWS = [
     ("529", {"default": error(529, "overloaded_error")}, ONCE, {"retry": {"max_attempts": 1}},
      ("overloaded", "failed", "model", "retry", 75)),
     ("HTML", [{"html": "<html>blocked</html>"}], ONCE, {}, ("unexpected_response", "failed", "model", "retry", 75)),
+    ("200 that answers nothing", [{"json": {}}], ONCE, {}, ("unexpected_response", "failed", "model", "retry", 75)),
+    ("a document that was cancelled", {"default": {"json": {"id": "r", "object": "response", "status": "cancelled", "output": []}}}, ONCE,
+     {"retry": {"max_attempts": 2, "base": 0.01}}, ("stream_interrupted", "failed", "model", "retry", 75)),
+    ("409", [error(409, "conflict")], ONCE, {}, ("server_error", "failed", "model", "retry", 75)),
+    ("403 for a rate", {"default": error(403, None, "API rate limit exceeded")}, ONCE, {"retry": {"max_attempts": 2, "base": 0.01}},
+     ("rate_limited", "failed", "model", "retry", 75)),
     ("no call", [], "say(type='hello')", {}, ("no_model_call", "failed", "environment", "mask", 69)),
     ("crash", [ANSWER], "ask(); say(type='x'); sys.exit(3)", {}, ("agent_crash", "failed", "agent", "grade", 0)),
     ("no output", [ANSWER], "ask(); sys.exit(3)", {}, ("no_output", "failed", "agent", "grade", 0)),
@@ -64,6 +70,41 @@ def test_the_first_row_that_matches_decides(bundle, tmp_path, plan, agent, more,
     sent = [record for record in done.attempts if record["decision"] not in ("refused", "latched")]
     assert [record["request_sha256"] for record in sent] == [one["body_sha256"] for one in seen]
     assert done.result["cleanup_confirmed"] and done.result["disposition"]["verify_allowed"]
+
+
+@pytest.mark.parametrize("finish", ["abort", "error", "insufficient_system_resource"])
+def test_an_answer_that_its_server_broke_off_is_asked_for_again(bundle, tmp_path, finish):
+    """SGLang and vLLM say abort, OpenRouter error, DeepSeek insufficient_system_resource: after a 200, with a clean end."""
+    plan = [{"chat": {"items": [message("4")], "finish": finish}}, {"chat": {"items": [message("42")]}}]
+    agent = agents.python("status, body = ask({'model': 'm', 'messages': [], 'stream': True}, '/chat/completions'); "
+                          "say(broken=body.count(b'\"%s\"'), whole=body.count(b'\"stop\"'))" % finish)
+    with Endpoint(plan) as endpoint:
+        done = runs.run(bundle, tmp_path, command=agent, model={"base_url": endpoint.url + "/v1", "api": "chat"},
+                        retry={"base": 0.01, "hold": "answer"})
+        assert len(endpoint.requests()) == 2
+    assert [(record["decision"], record["failure"], record["finish"]) for record in done.attempts] == [
+        ("retried", "stream_interrupted", finish), ("forwarded", None, "stop")]
+    assert done.events == [{"broken": 0, "whole": 1}]
+    assert done.outcome["kind"] == "completed" and "recovered_errors" in done.warnings()
+
+
+@pytest.mark.parametrize("bad", [{"input_tokens": -1, "output_tokens": 3}, {"input_tokens": None, "output_tokens": 3},
+                                 {"input_tokens": 10.5, "output_tokens": 3}, {"output_tokens": 3}])
+def test_a_sum_over_an_answer_of_unknown_input_is_never_called_complete(bundle, tmp_path, bad):
+    plan = [{"responses": {"items": [message("1")], "usage": bad}}, ANSWER]
+    with Endpoint(plan) as endpoint:
+        done = runs.run(bundle, tmp_path, command=agents.python("ask(); ask()"),
+                        model={"base_url": endpoint.url + "/v1", "api": "responses"})
+    chosen = done.result["usage"]["chosen"]
+    assert (chosen["completeness"], chosen["input_tokens"], chosen["output_tokens"]) == ("partial", 10, 6)
+    assert "partial_model_usage_unavailable" in done.gaps()
+
+
+def test_figures_that_contradict_each_other_on_the_wire_are_a_gap(bundle, tmp_path):
+    with Endpoint([{"responses": {"items": [message("1")], "usage": [10, 50, 3, 0]}}]) as endpoint:
+        done = runs.run(bundle, tmp_path, command=agents.python("ask()"),
+                        model={"base_url": endpoint.url + "/v1", "api": "responses"})
+    assert done.result["usage"]["chosen"]["cached_input_tokens"] == 50 and "usage_inconsistent" in done.gaps()
 
 
 NO_MODEL = [

@@ -17,7 +17,7 @@ from transport.answer import TOGETHER, Answer, ends_connection, head_bytes
 from transport.attempts import kept_headers
 from transport.dialects import Reader
 from transport.errors import SpoolFull, Stopped, UpstreamFailed, from_os_error
-from transport.provider_errors import classify
+from transport.provider_errors import BROKEN_OFF, classify
 from transport.retry import asked_delay
 from transport.spool import Spool
 from transport.upstream import READ
@@ -272,7 +272,7 @@ class Attempt:
     def _odd_end(self):
         """A response that says of itself that it was cancelled, or is incomplete for a reason that is no limit and no policy,
         was broken off by the provider."""
-        said = self.reader.terminal in ("response.cancelled", "response.incomplete")
+        said = self.reader.finish_reason in BROKEN_OFF or self.reader.terminal in ("response.cancelled", "response.incomplete")
         self.stream_failed = said and self.reader.finish_reason not in LIMITS_AND_POLICIES
         return "stream_interrupted" if self.stream_failed else None
 

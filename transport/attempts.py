@@ -123,7 +123,7 @@ class Summary:
             counts["succeeded"] += 1
             counts["recovered"] += record["fingerprint"] in self._broken
             self._broken.pop(record["fingerprint"], None)
-            if record["usage"] is None and record["dialect"] and 200 <= (record["status"] or 0) < 300:
+            if lacks_usage(record) and record["dialect"] and 200 <= (record["status"] or 0) < 300:
                 counts["usage_missing"] += 1
 
     def _add_usage(self, record):
@@ -146,6 +146,12 @@ class Summary:
             models=list(self._models), user_agents=list(self._agents))
 
 
+def lacks_usage(record):
+    """True where input or output is unknown: a sum over such an answer says too little."""
+    usage = record["usage"]
+    return usage is None or usage.get("input_tokens") is None or usage.get("output_tokens") is None
+
+
 def left_after_the_end(record):
     """True where the answer had its terminal event, and then the client closed or the run stopped: SDKs close a stream at that
     event. Nothing of the answer was lost."""
@@ -154,8 +160,10 @@ def left_after_the_end(record):
 
 
 def add_up(total, usage):
-    """Sums per name; a name that no attempt knows stays null."""
+    """Sums per name; a name that no attempt knows stays null, and a contradiction in one is one in the sum."""
     total = total.copy()
+    if usage.get("inconsistent"):
+        total["inconsistent"] = True
     for name in USAGE:
         value = usage.get(name)
         if value is not None:

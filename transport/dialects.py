@@ -11,7 +11,7 @@ When a stream is complete: `terminal` is set. Responses: response.completed, .fa
 response.done), or an error. Messages: message_stop, or an error. generateContent: a finishReason or a blockReason, or an
 error. Chat: "[DONE]", or an error, or, because many servers leave [DONE] out, a finish_reason and then a clean end
 ("finish_reason"); with neither it is a truncation. A single document is complete when it is valid JSON and the framing
-said that it was whole.
+said that it was whole; one without any key of its dialect ({}, [], {"status": "ok"}) is no answer.
 Pure: no I/O, no clock.
 """
 from __future__ import annotations
@@ -213,6 +213,8 @@ class Reader:
         self._take_error(error, value)
         self.terminal = None  # a document has no last event
         self.complete = clean
+        if error is None and not dialect_events.is_answer(self.dialect, value):
+            self.complete, self.excerpt = False, body[:EXCERPT].decode("utf-8", "replace")
         self.content_seen = True
 
     def _events(self, chunk: bytes) -> None:
@@ -264,9 +266,11 @@ class Reader:
         error = error_of(value, strict=name != "error")
         if error is None and (kind == "error" or kind == "response.failed"):
             error = dict(_FAILED, type=kind)
-        preamble = False
+        preamble, ended = False, self.terminal is not None and self.error is None and self.dialect != "generate_content"
         if self.dialect is not None:
             preamble = dialect_events.READERS[self.dialect](self, value, kind)
+        if ended:
+            return  # clients stop reading at the end of a good answer, and so does the verdict
         if error is not None:
             self._take_error(error, value)
             self.terminal, self.complete = self.terminal or "error", True

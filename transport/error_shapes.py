@@ -78,8 +78,8 @@ def error_of(value: object, strict: bool = False) -> dict | None:
     if value.get("type") == "error" or value.get("object") == "error" or error is True:
         return _from_object(value)
     response = value.get("response")
-    if isinstance(response, dict) and isinstance(response.get("error"), dict):
-        return _from_object(response["error"])
+    if isinstance(response, dict) and response.get("error"):
+        return error_of({"error": response["error"]}, strict=True)
     return None if strict else _loose(value)
 
 

@@ -8,8 +8,8 @@ the status):
   3. general codes and types (rate_limit_error, invalid_request_error, google.rpc.Code names): families, not causes;
   4. a numeric code in the body (OpenRouter, LiteLLM), then the HTTP status.
 What a message quotes (of the prompt, of a tool's output) is not the provider's own word: quoted prose is not looked at, and under
-400 and 422, where requests are quoted, a key is at fault only where the message begins with that. General codes of the family
-invalid_request do not outvote a 5xx: the server says that it failed, and calls everything so.
+400 and 422, where requests are quoted, a key, a rate or an error within the message counts only where the message begins with it.
+General codes of the family invalid_request do not outvote a 5xx: the server says that it failed, and calls everything so.
 A page (HTML) or something undecodable is `unexpected_response`, but 408, 429 and 5xx keep their meaning: gateways answer
 those with pages. `Request too large` for a per-minute limit comes before the rate limit that it is labelled as, because
 no wait heals it. A 413 is a full context where the API says so; one with no JSON comes from a gateway in between and says nothing
@@ -152,7 +152,10 @@ PHRASES = (
               r"model(?:_not_found| not found)", r"api deployment for this resource does not exist", r"model not exist"),
      "model_not_found", "OA, VL, GO, OR, LL, OLL, AN, AZ, DS"),
     (_phrases(r"(?:engine|model|server|service|system)s? (?:is |are )?(?:currently |temporarily )?(?:overloaded|at capacity)",
-              r"currently experiencing high demand", r"^overloaded$"), "overloaded", "OA, AN, GO, CX"),
+              r"currently experiencing high demand", r"^overloaded\b"), "overloaded", "OA, AN, GO, CX"),
+    (_phrases(r"rate[ _-]?limit(?:s|ing)?(?: has been| was)? (?:reached|exceeded|hit)", r"too many requests",
+              r"(?:exceeded|hit|reached) (?:your |the |a )?(?:[a-z]{1,20} )?rate[ _-]?limit"),
+     "rate_limited", "OA, AN, OR, GitHub Models (under 403), gateways without a code"),
 )
 
 FAMILIES = (
@@ -214,12 +217,13 @@ FAMILIES = (
     ("unsupported_value", "invalid_request", "OA"),
 )
 
-# RFC 9110 section 15, RFC 6585, and the vendors' own 402, 498, 499, 52x, 529.
+# RFC 9110 section 15, RFC 6585, and the vendors' own 402, 498, 499, 52x, 529. 409 is a lock that
+# timed out (OA's and AN's own clients repeat it), 410 a model that was withdrawn.
 STATUSES = {
     400: "invalid_request", 401: "authentication", 402: "quota_exhausted", 403: "permission", 404: "model_not_found",
-    407: "unexpected_response", 408: "model_timeout", 413: "context_length", 424: "server_error", 425: "server_error",
-    429: "rate_limited", 451: "permission", 498: "overloaded", 499: "server_error", 503: "overloaded", 504: "server_error",
-    529: "overloaded",
+    407: "unexpected_response", 408: "model_timeout", 409: "server_error", 410: "model_not_found", 413: "context_length",
+    424: "server_error", 425: "server_error", 429: "rate_limited", 451: "permission", 498: "overloaded", 499: "server_error",
+    503: "overloaded", 504: "server_error", 529: "overloaded",
 }
 
 # Finish reasons of an answer that was given, all dialects.
@@ -231,12 +235,17 @@ FINISHES = {
     "MAX_TOKENS": "output_limit", "model_length": "context_length", "model_context_window_exceeded": "context_length",
 }
 
+# Finish reasons of an answer that the server broke off: Responses, SGLang and vLLM, OR, DS.
+BROKEN_OFF = ("cancelled", "incomplete", "abort", "error", "insufficient_system_resource")
+
 _CODES = {code: kind for code, kind, _ in CODES}
 _FAMILIES = {code: kind for code, kind, _ in FAMILIES}
 _LOOKED_AT = 2000
 _QUOTED = re.compile(r'"[^"]*"|`[^`]*`')
 _BEGINNING = 12  # characters of a prefix such as `Error: `
 QUOTING = (400, 422)  # statuses under which providers quote the request
+_QUOTABLE = ("authentication", "rate_limited")  # what a tool's output may well say too
+_NESTED = re.compile(r'\\?"(?:code|type|status|reason)\\?"\s{0,4}:\s{0,4}\\?"([A-Za-z_.]{3,60})\\?"')
 
 
 def finish_kind(reason: str | None) -> str | None:
@@ -284,6 +293,7 @@ def classify(status: int | None, error: dict | None, content_type: str | None = 
 def by_body(error: dict, delay: object = None, status: int | None = None) -> str | None:
     """What the error object says: codes, phrases, families, numeric code; None where it says nothing known."""
     words = [str(error.get(name)).strip().lower() for name in ("code", "type") if error.get(name) is not None]
+    words += _nested_words(error.get("detail"), status) + _nested_words(error.get("message"), status)
     for word in words:
         if word in _CODES:
             return _CODES[word]
@@ -300,13 +310,23 @@ def by_body(error: dict, delay: object = None, status: int | None = None) -> str
     return None
 
 
+def _nested_words(text: object, status: int | None) -> list[str]:
+    """Codes and types of an error within an error: gateways put the provider's body into a text (OR, LL)."""
+    if not isinstance(text, str):
+        return []
+    begin = text[:_LOOKED_AT].find("{")
+    if begin < 0 or status in QUOTING and begin > _BEGINNING:
+        return []
+    return [word.lower() for word in _NESTED.findall(text[begin:_LOOKED_AT])]
+
+
 def _by_phrase(text: object, delay: object, status: int | None) -> str | None:
     if not isinstance(text, str):
         return None
     text = _QUOTED.sub(_unquoted, text[:_LOOKED_AT])
     for pattern, kind, _ in PHRASES:
         found = pattern.search(text)
-        if found and not (kind == "authentication" and status in QUOTING and found.start() > _BEGINNING):
+        if found and not (kind in _QUOTABLE and status in QUOTING and found.start() > _BEGINNING):
             return _with_delay(kind, delay)
     return None
 

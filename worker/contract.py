@@ -31,8 +31,10 @@ KEYWORDS = {
     "minimum": lambda least, value: value >= least,
     "exclusiveMinimum": lambda bound, value: value > bound,
     "maximum": lambda most, value: value <= most,  # false for NaN and infinity, too
-    "pattern": lambda _, value: all(part.isascii() and part.isdigit() for part in value.split(":", 1)),  # UID[:GID]
+    "pattern": lambda _, value: all(map(_is_id, value.split(":", 1))),  # UID[:GID]
 }
+_NAME = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"  # of a header: RFC 9110 5.6.2
+_FRAMING = ("connection", "content-length", "expect", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade")
 # Refused in a file, because a file can be read by the agent (DESIGN 6).
 ONLY_ON_STDIN = (("model", "api_key"), ("", "seal_key"))
 EITHER = (("", "prompt", "prompt_file"), ("", "model", "model_base_url"), ("model", "api_key_env", "api_key_file"),
@@ -41,6 +43,14 @@ EITHER = (("", "prompt", "prompt_file"), ("", "model", "model_base_url"), ("mode
 
 class BadInput(Exception):
     """One sentence that names the field or file; becomes exit code 65."""
+
+
+def _is_id(text):
+    return text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 0xFFFFFFFF  # -1 would mean: stay root
+
+
+def _can_be_added(name, value):
+    return name and name not in _FRAMING and not name.strip(_NAME) and value.isascii() and value.isprintable()
 
 
 def violation(schema, value, name=""):
@@ -144,6 +154,9 @@ def _endpoint(document, source):
     if bad:
         return "env", "variable", bad[0]
     model = document.get("model", {})
+    wrong = [name for name, value in model.get("headers", {}).items() if not _can_be_added(name.lower(), value)]
+    if wrong:
+        return "model.headers", "header", wrong[0]
     if "model" in document and sum(name in model for name in ("base_url", "socket", "replay")) != 1:
         return "model.base_url", "endpoint", None
     field = "model_base_url" if "model_base_url" in document else "model.base_url"

@@ -341,5 +341,15 @@ def sentence(facts, kind, record):
         return SENTENCES[kind] + (" It said: " + detail[:1000] if detail else "")
     provider = part(record, "provider_error", "message") or part(record, "provider_error", "excerpt")
     transport = part(record, "error", "message")
-    words = provider or transport or said_text(facts) or "no further words"
+    words = provider or transport or said_text(facts) or bare(record)
     return "%s: %s" % (kind.replace("_", " ").capitalize(), str(words)[:1000])
+
+
+def bare(record):
+    """What can be said of an attempt about which nobody said anything."""
+    finish, status = part(record, "finish"), part(record, "status")
+    if finish:
+        return "the answer ended with %s" % finish
+    if status:
+        return "HTTP %d without a message" % status if status >= 300 else "HTTP %d, and no whole answer" % status
+    return "no answer came"
