@@ -72,6 +72,23 @@ def test_the_first_row_that_matches_decides(bundle, tmp_path, plan, agent, more,
     assert done.result["cleanup_confirmed"] and done.result["disposition"]["verify_allowed"]
 
 
+PINGED = {"send": "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: ping\n\n"}
+
+
+@pytest.mark.parametrize("steps, agent", [
+    ([{"stall": True}], "ask()"),
+    ([PINGED, {"stall": True}], "ask()"),
+    ([PINGED, {"stall": True}], "import signal; signal.signal(signal.SIGTERM, lambda *_: sys.exit(1)); ask()"),
+], ids=["before the head", "in the stream", "in the stream, and it leaves in order"])
+def test_a_model_that_was_silent_at_the_deadline_is_not_the_agents_fault(bundle, tmp_path, steps, agent):
+    """Told to stop, the agent closes its connection before it ends: the silence before that decides, not that it left."""
+    with Endpoint([{"steps": steps}]) as endpoint:
+        done = runs.run(bundle, tmp_path, command=agents.python(agent), timeout=6, grace=2,
+                        model={"base_url": endpoint.url + "/v1", "api": "responses"})
+    assert (done.outcome["kind"], done.outcome["fault"], done.action) == ("model_timeout", "model", "retry"), done.outcome
+    assert done.result["usage"]["chosen"]["completeness"] == "unknown"
+
+
 @pytest.mark.parametrize("finish", ["abort", "error", "insufficient_system_resource"])
 def test_an_answer_that_its_server_broke_off_is_asked_for_again(bundle, tmp_path, finish):
     """SGLang and vLLM say abort, OpenRouter error, DeepSeek insufficient_system_resource: after a 200, with a clean end."""

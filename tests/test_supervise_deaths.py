@@ -79,6 +79,7 @@ def test_a_killed_guard_ends_the_run_in_order(bundle, tmp_path):
     done = runs.Done(run.directory, 0, stdout, b"")
     assert survivors.of(run.token) == []
     assert done.outcome["kind"] == "terminated" and done.receipt["cleanup_confirmed"] is True
+    assert "guard" in done.outcome["message"]  # not that somebody told the run to stop
 
 
 def test_when_both_are_killed_the_agent_dies_too(bundle, tmp_path):

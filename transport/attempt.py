@@ -108,7 +108,8 @@ class Attempt:
         for value in self.head.names.get(b"location", ()):
             location = value.decode("latin-1")
             if not self.engine.route.same_origin(location):
-                raise UpstreamFailed("head", "redirect_refused", location[:200], "unexpected_response", rule="redirect_refused")
+                raise UpstreamFailed("head", "redirect_refused", "a redirect to " + location[:200], "unexpected_response",
+                                     rule="redirect_refused")
 
     def _read_body(self):
         engine, body, link, watch = self.engine, self.body, self.link, self.client.watch

@@ -53,7 +53,7 @@ REFUSALS = {
     "token_limit": (400, "sandbox_token_limit", "The run has used up its allowance of tokens (%s). It ends here."),
     "no_thread": (503, "worker_busy", "The worker has no thread or descriptor left for this connection."),
     "no_room": (503, "disk_full", "The worker has no room for this request (%s)."),
-    "redirect_refused": (502, "redirect_refused", "The model endpoint redirects to another origin (%s); not followed."),
+    "redirect_refused": (502, "redirect_refused", "The model endpoint answered with %s, another origin; not followed."),
     "no_answer": (502, "upstream_failed", "The model endpoint gave no answer: %s."),
     "handler": (502, "worker_error", "The worker failed while it handled this request: %s."),
     "replay_mismatch": (400, "replay_mismatch", "The recorded run cannot answer this: %s."),

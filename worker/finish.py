@@ -41,7 +41,7 @@ def finish(run):
     receipt = clean_up(run.job["cleanup_timeout"], run.link.wakeup, run.agent, run.link, marker)
     drain(run.agent, capture, output)
     capture.close()
-    wire = close_transport(run)
+    wire = close_transport(run, ending.open_request)
     control.close()
     ending.hear(run.link.wakeup)
     return conclude(run, facts_of(run, ending, receipt, wire, live, capture, resources),
@@ -77,14 +77,18 @@ def say(line):
         pass
 
 
-def close_transport(run):
-    """The wire's summary, with what was open when the run ended: that decides (DESIGN 9), not that we then closed it."""
+def close_transport(run, before):
+    """The wire's summary, with what was open when the run ended: that decides (DESIGN 9), not that we then closed it, nor
+    that the agent left it (`before`: what was open) when it was told to stop."""
     if run.transport is None:
         return None
     main = run.transport.summary()["main"]
     run.transport.stop()
     run.session.files.update(run.transport.files())
     wire = run.transport.summary()
+    last = wire["main"]["last"]
+    if not main.get("open") and before and last and last["request"] == before["request"] and outcome.abandoned(last):
+        return dict(wire, main=dict(wire["main"], open=before))
     return dict(wire, main=main) if main.get("open") else wire
 
 

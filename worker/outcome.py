@@ -336,6 +336,8 @@ def sentence(facts, kind, record):
             part(last_main(facts), "error", "message") or "its listener died")
     if kind == "launch_failed":
         return part(facts, "launch_error", "message") or "The agent could not be started."
+    if kind == "terminated" and part(facts, "ending", "guard_gone"):
+        return "The guard, which watches the worker, died or was killed; nobody asked the run to stop."
     if kind in SENTENCES:
         detail = said_text(facts) if kind in ("agent_error", "agent_crash") else ""
         return SENTENCES[kind] + (" It said: " + detail[:1000] if detail else "")

@@ -32,17 +32,19 @@ class Ending:
     cause: exit, timeout, stop (asked on the control socket), signal (to the worker, or its guard is gone), owner_gone
     (stdin closed), linger, limit (linger after one of our limits answered), proxy_dead. signals: [{"signal": name,
     "at": unix}] sent to the agent. main_status: exit code, minus the signal, or None (never seen to end). worker_stops: how
-    often the guard continued a stopped worker; late_s: how long after the deadline we were awake again, where it passed.
+    often the guard continued a stopped worker; guard_gone: it died before us; late_s: how long after the deadline we were
+    awake again, where it passed; open_request: the main request that was open when we began to stop the agent, or None.
     """
 
     __slots__ = ("cause", "signals", "signal_received", "main_status", "timed_out", "lingered", "worker_stops",
-                 "late_s", "ended_at")
+                 "late_s", "ended_at", "guard_gone",
+                 "open_request")
 
     def __init__(self):
         self.signals: list = []
         self.cause, self.signal_received, self.main_status = "exit", None, None
-        self.timed_out = self.lingered = False
-        self.worker_stops, self.late_s, self.ended_at = 0, 0.0, None
+        self.timed_out = self.lingered = self.guard_gone = False
+        self.worker_stops, self.late_s, self.ended_at, self.open_request = 0, 0.0, None, None
 
     def as_dict(self):
         return {name: getattr(self, name) for name in self.__slots__}
@@ -190,6 +192,7 @@ class _Watch:
         self.ending.worker_stops += told.count(b"stopped")
         if not told:
             self.remove(fd)
+            self.ending.guard_gone = True
             self.stop("signal", signal.SIGTERM)
 
     def on_control(self, fd):
@@ -275,6 +278,8 @@ class _Watch:
         self.ending.cause, self.ending.signal_received = cause, signum
         self.finished_first = bool(self.live and self.live.terminal)
         self.kill_at = time.monotonic() + self.job["grace"]
+        if self.transport:  # at the signal the agent leaves its requests, and then nothing tells how long they were silent
+            self.ending.open_request = self.transport.summary()["main"]["open"]
         self.send(self.stop_signal)
 
     def send(self, signum):
