@@ -11,15 +11,28 @@ COMMANDS = {"run": "worker.sandbox_runner", "stop": "worker.stopping", "status":
             "export": "worker.host.export", "summarize": "worker.host.summarize", "report": "worker.host.report",
             "pack": "worker.host.pack", "unpack": "worker.host.unpack",
             "carry": "worker.host.carry"}
+LONGEST = 4000  # characters of a sentence
 GRADE, USAGE, BAD_INPUT, NO_OUTCOME, MASK, FAILED, NO_DIRECTORY, RETRY = 0, 64, 65, 66, 69, 70, 73, 75
 
 
 def say(sentence):
-    """One sentence on stderr; a closed stderr is no reason to fail."""
+    """One sentence on stderr, a line that no name in it can break or colour; a closed stderr is no reason to fail."""
+    clean = "".join(one if one.isprintable() else "?" for one in str(sentence)[:LONGEST].replace("\n", " "))
     try:
-        os.write(2, ("sandbox-worker: %s\n" % sentence).encode("utf-8", "replace"))
+        os.write(2, ("sandbox-worker: %s\n" % clean).encode("utf-8", "replace"))
     except OSError:
         pass
+
+
+def tell(text):
+    """All of `text` to stdout; False where nobody takes it, which must not change an exit code that says the same."""
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
+    try:
+        while data:
+            data = data[os.write(1, data):]
+    except OSError:
+        return False
+    return True
 
 
 def misuse(word, reason):

@@ -31,10 +31,7 @@ def main(words):
         return cli.misuse("doctor", str(error))
     document = examine(given.get("--dir"), name)
     text = strict_json(document).decode() if "--json" in given else "\n".join(screen(document))
-    try:
-        os.write(1, (text + "\n").encode("utf-8", "replace"))
-    except OSError:  # nobody reads; the exit code tells all the same
-        pass
+    cli.tell(text + "\n")
     return cli.MASK if document["verdict"] == "blocking" else cli.GRADE
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 
+from worker import cli
 from worker.version import VERSION
 
 USAGE_LINES = {
@@ -41,7 +42,11 @@ def answer(word, say):
     """Print what `word` asks for, or say why it is no command; the exit code."""
     texts = {"-h": usage, "--help": usage, "help": usage, "--version": lambda: "sandbox-worker %s\n" % VERSION}
     if word in texts:
-        os.write(1, texts[word]().encode())
+        cli.tell(texts[word]())
         return 0
-    say("%s\n%s" % ("%r is no command" % word if word else "a command is missing", usage().rstrip()))
+    say("%r is no command" % word if word else "a command is missing")
+    try:
+        os.write(2, usage().encode())
+    except OSError:
+        pass
     return USAGE

@@ -13,14 +13,13 @@ import time
 
 from worker import cli
 from worker.host.arguments import ODD
-from worker.host.channel import Channel, Lost, NoPython, Refused, complain, on_terminal
+from worker.host.channel import LOOK, Channel, Lost, NoPython, Refused, complain, on_terminal
 from worker.host.show import plain
 from worker.host.staging import staged
 from worker.host.status import line as progress_line
 
 LOST = 3  # our own word to sandboxctl: the connection is gone, the run may go on; `wait` for it
 REFUSED = (cli.USAGE, cli.BAD_INPUT, cli.MASK, cli.NO_DIRECTORY)  # without a line on stdout: nothing was started
-LOOK = 1.0  # s between two looks at what does not wake us
 PATIENCE = 600.0  # s without any contact before a sandbox is given up
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)  # s between tries to reach it
 LATE = 10.0  # s that a launch may be on its way
@@ -34,13 +33,16 @@ class Signals:
     """Ctrl-C and its like: an exception where a step can end at once, else a list that a loop looks at."""
 
     def __init__(self):
-        self.came, self.held = [], False
+        self.came, self.held, self.deaf = [], False, False
         self.wake, self.poke = os.pipe()
         os.set_blocking(self.poke, False)
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(signum, self.arrive)
+            if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN:  # nohup has it ignored
+                signal.signal(signum, self.arrive)
 
     def arrive(self, signum, frame):
+        if self.deaf:
+            return
         self.came.append(signum)
         if not self.held or len(self.came) > 2:
             raise Interrupted(signum)
@@ -157,7 +159,8 @@ def take_line(channel, lines, signals):
     reader.more(0)
     line = reader.taken()
     if line is not None:
-        lines.append(line)
+        lines[1:] = [line] if lines else []
+        lines[:1] = lines[:1] or [line]
     return line is not None or not reader.ended
 
 
@@ -196,19 +199,20 @@ def answer_signals(handle, signals):
 
 def stop(handle):
     """Ask the run to end, and wait for its receipt; the exit code of `stop`, or 70 where nobody could be asked."""
+    until = time.time() + patience(handle)
     for pause in PAUSES:
         try:
             with Channel(handle["via"], handle["python"]) as channel:
                 channel.become_command(staged(channel, handle), "stop", handle["dir"])
                 handle.update(stopped=True)
-                while not channel.reader.ended:
-                    channel.reader.more(LOOK)
-                    channel.read_errors()
+                channel.drain(max(1.0, until - time.time()))
                 code = channel.end()
                 complain(channel.said.decode("utf-8", "replace"))
                 return code if code in (0, cli.NO_OUTCOME, cli.NO_DIRECTORY) else cli.FAILED
         except (Lost, NoPython) as problem:
             cli.say("the sandbox cannot be reached: %s" % problem)
+            if time.time() > until:
+                break
             time.sleep(pause)
     return cli.FAILED
 
@@ -267,10 +271,7 @@ def wait(handle, signals):
 
 
 def patience(handle):
-    try:
-        return float(handle.given.get("--patience") or PATIENCE)
-    except ValueError:
-        return PATIENCE
+    return handle.given.get("--patience", PATIENCE)
 
 
 def follow(handle, signals, screen):
@@ -295,8 +296,7 @@ def recover(handle):
     """Guard and worker were killed: end what is left, make the outcome of what is on disk."""
     with Channel(handle["via"], handle["python"]) as channel:
         channel.become_command(staged(channel, handle), "recover", handle["dir"])
-        while not channel.reader.ended:
-            channel.reader.more(LOOK)
+        channel.drain(patience(handle))
         channel.end()
         complain(channel.said.decode("utf-8", "replace"))
     return 0

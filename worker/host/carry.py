@@ -15,16 +15,18 @@ from __future__ import annotations
 
 import json
 import os
+import time
 
 from worker import cli
 from worker.bare_outcome import STOPPED, not_launched
 from worker.contract import BadInput
 from worker.documents import strict_json
 from worker.host import attend, fetch, staging
-from worker.host.arguments import Misuse, parse
+from worker.host.arguments import ODD, Misuse, parse
 from worker.host.attend import Interrupted, Signals
-from worker.host.channel import Channel, Lost, NoPython, Refused, complain
+from worker.host.channel import ANSWER, Channel, Lost, NoPython, Refused, complain
 from worker.host.handle import FOLDER, Handle, NotFresh, job_line, read_input
+from worker.host.outcome_directory import NotReadable
 from worker.host.show import plain
 from worker.host.verdict import main as verdict_main
 from worker.host.verify import main as verify_main
@@ -35,6 +37,9 @@ FLAGS = ("--text", "--detach", "--keep", "--progress", "--no-doctor", "--follow"
 WISHES = ("stop", "continue")
 NO_PYTHON = "nothing in the sandbox can run the worker (%s); install Python 3.8 or later there, or bring one with --python DIR"
 REPORT = 1 << 20
+NUMBERS = {"--max-files": int, "--max-bytes": int, "--patience": float}
+ODD_ANSWER = "what came back from the sandbox is not in its shape (%s)"
+STILL = "; the run is still in the sandbox: make room, then `sandboxctl wait`, `collect`, `verify` and `verdict` with this --out"
 
 
 def main(words):
@@ -42,32 +47,57 @@ def main(words):
     step = words[0] if words else ""
     if step not in STEPS:
         return cli.misuse("carry", "%r is no step; there are %s" % (step, ", ".join(STEPS)))
-    handle = None
+    handles = []
     try:
-        given = options(words[1:])
-        if step == "verify" and given.get("--out") and not os.path.exists(os.path.join(given["--out"], FOLDER)):
-            return verify_main([given["--out"]])  # collected by other means: there is no seal to hold it against
-        handle = Handle(given)
-        return STEPS[step](handle, signals)
-    except Misuse as error:
+        return take(step, words[1:], signals, handles)
+    except Exception as error:
+        signals.deaf = True  # what is left is short: it is said, and written down
+        handle = handles[0] if handles else None
+        try:
+            return ended_by(error, handle, step)
+        except OSError as problem:
+            return unwritten(handle, problem)
+
+
+def take(step, words, signals, handles):
+    given = options(words)
+    if step == "verify" and given.get("--out") and not os.path.exists(os.path.join(given["--out"], FOLDER)):
+        return verify_main([given["--out"]])  # collected by other means: there is no seal to hold it against
+    handles.append(Handle(given))
+    return STEPS[step](handles[0], signals)
+
+
+def ended_by(error, handle, step):
+    """The exit code of a step that an exception ended; what it means for OUT is done. Raises OSError, and what is a fault."""
+    try:
+        raise error
+    except Misuse:
         cli.say("%s: %s" % (step, error))
+        if handle:
+            handle.forget()
         return cli.USAGE
-    except BadInput as error:
+    except NotReadable:
+        cli.say(str(error))
+        return cli.NO_OUTCOME
+    except BadInput:
         cli.say(str(error))
         if handle:
             handle.forget()
         return cli.BAD_INPUT
-    except NotFresh as error:
+    except NotFresh:
         cli.say(str(error))
         return cli.NO_DIRECTORY
-    except Refused as error:
+    except Refused:
         return refused(handle, step, *error.args)
-    except NoPython as error:
+    except NoPython:
         return failed(handle, NO_PYTHON % error, not_launched("no_python", NO_PYTHON % error), cli.MASK)
-    except Lost as error:
+    except Lost:
         return failed(handle, str(error), {"worker_error": "the sandbox cannot be reached: %s" % error}, cli.FAILED)
     except Interrupted:
         return interrupted(handle)
+    except ODD:
+        sentence = ODD_ANSWER % type(error).__name__
+        return failed(handle, sentence, {"worker_error": sentence}, cli.FAILED)
 
 
 def options(words):
@@ -80,6 +110,8 @@ def options(words):
             source, equals, target = words.pop(0).partition("=")
             if not equals or not target:
                 raise Misuse("--file takes SOURCE=TARGET")
+            if not os.path.isfile(source) or not os.access(source, os.R_OK):
+                raise Misuse("--file: %s cannot be read" % source)
             files.append((source, target))
         else:
             rest.append(word)
@@ -91,7 +123,33 @@ def options(words):
     for option in ("--on-lost", "--on-interrupt"):
         if given.get(option, "stop") not in WISHES:
             raise Misuse("%s takes stop or continue" % option)
-    return dict(given, files=files)
+    return dict(given, files=files, **numbers(given))
+
+
+def numbers(given):
+    """The options that are numbers, as numbers: what is wrong with one is said before a run, not after it."""
+    found = {}
+    for option, kind in NUMBERS.items():
+        try:
+            if option in given:
+                found[option] = kind(given[option])
+        except ValueError:
+            raise Misuse("%s takes a number" % option) from None
+        if not 0 < found.get(option, 1) < 1e15:
+            raise Misuse("%s takes a number above 0" % option)
+    return found
+
+
+def unwritten(handle, problem):
+    """The host cannot write (a full disk, a read-only place): nothing inside is touched, so that nothing is lost."""
+    place = problem.filename if isinstance(problem.filename, str) else handle.out if handle and handle.out else "the host"
+    cli.say("%s: %s%s" % (place, problem.strerror or problem, STILL if handle and handle["launched_at"] else ""))
+    if handle and handle.out and not handle["launched_at"]:
+        try:
+            handle.forget()
+        except OSError:
+            pass
+    return cli.NO_DIRECTORY
 
 
 def failed(handle, sentence, facts, code):
@@ -149,7 +207,7 @@ def run(handle, signals):
 def tell(handle, told):
     """One line for a script that goes step by step."""
     if not handle.quiet:
-        os.write(1, strict_json(told) + b"\n")
+        cli.tell(strict_json(told) + b"\n")
 
 
 def begin(handle, signals):
@@ -182,14 +240,17 @@ def examined(channel, handle):
     document = read_input(handle.given["--input"]) if handle.given.get("--input") else {}
     about = ["--harness", document["harness"]] if document.get("harness") and not document.get("command") else []
     channel.become_command(staging.staged(channel, handle), "doctor", "--json", "--dir", handle["dir"], *about)
+    until = time.monotonic() + ANSWER
     while not channel.reader.ended and len(channel.reader.data) < REPORT:
         channel.reader.more(1.0)
+        if time.monotonic() > until:
+            raise Lost("doctor does not end there within %d s" % ANSWER)
     if channel.end() != cli.MASK:
         return None
     try:
         findings = json.loads(channel.reader.data.decode("utf-8", "replace"))["findings"]
         words = ["%s %s" % (f["sentence"], f["remedy"] or "") for f in findings if f["severity"] == "blocking"]
-    except (ValueError, LookupError, TypeError):
+    except ODD:
         words = [channel.said.decode("utf-8", "replace")]
     return "no run can work there: %s" % plain(" ".join(words), 1000)
 
@@ -250,7 +311,7 @@ def show_all(channel, codes):
     while not channel.reader.ended or channel.reader.data:
         line = channel.reader.taken()
         if line is not None:
-            os.write(1, (plain(line.decode("utf-8", "replace"), 4000) + "\n").encode("utf-8", "replace"))
+            cli.tell(plain(line.decode("utf-8", "replace"), 4000) + "\n")
         elif not channel.reader.more(1.0) and channel.reader.ended:
             break
     code = channel.end()
@@ -281,7 +342,7 @@ def verify(handle, signals):
     needs(handle, "--out")
     code = fetch.verify(handle)
     if not code and not handle.quiet:
-        os.write(1, b"verified\n")
+        cli.tell("verified\n")
     return code
 
 

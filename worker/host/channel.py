@@ -31,8 +31,10 @@ try: import json, base64, hashlib, fcntl, socket, threading, struct, select, sig
 except ImportError as error: sys.exit("%s (Debian's python3-minimal is not enough, install python3)" % error)
 """
 CONNECT = 60.0  # s until the other side has said its first word
+LOOK = 1.0  # s between two looks at what does not wake us
 ANSWER = 120.0  # s for one answer of inside.py
 LINE = 8 << 20
+TERMINAL = "the channel %s (is it a terminal? leave -t out of --via)"
 PIECE = 1 << 20
 STDERR_KEPT = 8192
 
@@ -156,6 +158,8 @@ class Channel:
         while True:
             line = self.reader_line(until - time.monotonic())
             if line.startswith(mark):
+                if line.endswith(b"\r"):
+                    raise Lost(TERMINAL % "changes the ends of lines")
                 return line[len(mark):].strip()
 
     def reader_line(self, wait):
@@ -210,7 +214,7 @@ class Channel:
         except (ValueError, RecursionError):
             words = None
         if not isinstance(words, dict):
-            raise Lost("what came back is no answer")
+            raise Lost(TERMINAL % "gave back what is no answer")
         if "error" in words:
             code = words.get("code")
             raise Refused(plain(words["error"], 400), code if code in (64, 65, 66, 69, 70, 73) else cli.FAILED)
@@ -234,6 +238,16 @@ class Channel:
         """From now on stdin and stdout are those of this command of the bundle."""
         self.request("leave", argv=list(argv))
 
+    def drain(self, wait):
+        """Read stdout to its end and keep none of it; of stderr the end. Raises Lost after `wait` seconds."""
+        until = time.monotonic() + wait
+        while not self.reader.ended:
+            if time.monotonic() > until:
+                raise Lost("it does not end within %d s" % wait)
+            self.reader.more(LOOK)
+            del self.reader.data[:]
+            self.read_errors()
+
     def end(self, wait=30.0):
         """Close stdin and wait; the exit code of the --via command."""
         import subprocess
@@ -252,9 +266,11 @@ class Channel:
 
     def close(self):
         """Hang up: what runs inside sees its stdin close. The client is ended with all its children, unless it is `attached`:
-        then a run may be among them (--via '')."""
+        then a run may be among them (--via ''). A second time it does nothing."""
         import subprocess
 
+        if self.process.stdout.closed:
+            return
         try:
             self.process.stdin.close()
         except OSError:
@@ -272,6 +288,7 @@ class Channel:
             self.read_errors()
         for file in (self.process.stdout, self.process.stderr):
             file.close()
+        self.reader.ended = self.errors.ended = True
 
 
 def complain(text):

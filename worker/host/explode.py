@@ -26,5 +26,5 @@ def main(words):
     except OSError as error:
         cli.say("explode: %s: %s" % (error.filename, error.strerror))
         return cli.NO_DIRECTORY
-    os.write(1, ("%d files in %s\n" % (len(FILES), directory)).encode())
+    cli.tell("%d files in %s\n" % (len(FILES), directory))
     return 0

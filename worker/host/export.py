@@ -17,6 +17,7 @@ from worker.gaps import gap
 from worker.host.arguments import ODD, Misuse, parse
 from worker.host.outcome_directory import LARGEST_DOCUMENT, NotReadable, faults, open_regular, read_document, read_result
 from worker.host.show import plain
+from worker.host.unpack import remove
 from worker.host.verify import key, manifest_of
 from worker.session import ATTEMPTS, OBSERVATIONS
 
@@ -118,9 +119,13 @@ def write(path, text):
                 text = text[os.write(1, text):]
             return 0
         temporary = "%s.new-%s" % (path, os.urandom(4).hex())
-        with open(temporary, "xb") as file:
-            file.write(text)
-        os.replace(temporary, path)
+        try:
+            with open(temporary, "xb") as file:
+                file.write(text)
+            os.replace(temporary, path)
+        except OSError:
+            remove(temporary)
+            raise
     except BrokenPipeError:
         return 0
     except (OSError, ValueError) as error:

@@ -43,7 +43,7 @@ def collect(handle):
 
 
 def limits(given):
-    return [int(given.get(name) or most) for name, most in (("--max-files", MOST_FILES), ("--max-bytes", MOST_BYTES))]
+    return [given.get(name, most) for name, most in (("--max-files", MOST_FILES), ("--max-bytes", MOST_BYTES))]
 
 
 def verify(handle):
@@ -61,7 +61,7 @@ def verify(handle):
         return doubt(handle, UNVERIFIED % ("result.json is not in its shape (%s)" % type(error).__name__))
     for sentence in found:
         cli.say(sentence)
-    return doubt(handle, UNVERIFIED % "; ".join(found[:5])) if found else 0
+    return doubt(handle, UNVERIFIED % "; ".join(one[:300] for one in found[:5])) if found else 0
 
 
 def unsealed_by_nature(handle, result):

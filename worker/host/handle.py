@@ -16,11 +16,16 @@ from worker.complaints import sentence
 from worker.contract import INPUT, BadInput, read_file, violation
 from worker.documents import strict_json
 from worker.host.arguments import Misuse
+from worker.host.outcome_directory import NotReadable, read_document
 from worker.session import RESULT
 
-FOLDER, RECORD, SEAL, PRINTED = ".sandboxctl", "run.json", "seal.key", "run.out"
+FOLDER, RECORD, SEAL, PRINTED, NEW = ".sandboxctl", "run.json", "seal.key", "run.out", ".new"
 BLANK = {"via": None, "dir": None, "own": False, "python": None, "text": False, "nonce": None, "invocation_id": None,
          "launched_at": None, "stopped": False, "finished": False, "limit": None, "attempt": [1, None]}
+TEXT, NUMBER = (str, type(None)), (int, float, type(None))
+KINDS = {"via": TEXT, "dir": TEXT, "python": TEXT, "nonce": TEXT, "invocation_id": TEXT, "launched_at": NUMBER, "limit": NUMBER,
+         "attempt": (list,)}
+LARGEST_RECORD = 1 << 20
 MARGIN = 120.0  # s over what the input document allows, before the host believes that a run hangs
 
 
@@ -32,17 +37,17 @@ class Handle:
     """One run as the host knows it. `given`: the options of this command, which go before what is on disk."""
 
     def __init__(self, given):
-        self.given, self.out, self.quiet = given, given.get("--out"), False
+        self.given, self.out, self.quiet, self.fresh = given, given.get("--out"), False, False
         self.known = dict(BLANK)
-        if self.out and os.path.exists(self.path(RECORD)):
-            with open(self.path(RECORD), encoding="utf-8") as file:
-                self.known.update(json.load(file))
+        if self.begun and self.out:
+            self.known.update(remembered(self.path()))
         for option in ("via", "dir", "python"):
             if given.get("--" + option) is not None:
                 self.known[option] = given["--" + option]
         self.known["text"] = self.known["text"] or "--text" in given
         if self.known["via"] is None:
-            raise Misuse("--via is required (the command that runs a command inside; '' for none)")
+            unknown = "no run is remembered in %s; " % self.out if self.out else ""
+            raise Misuse(unknown + "--via is required (the command that runs a command inside; '' for none)")
 
     @property
     def begun(self):
@@ -66,9 +71,11 @@ class Handle:
             if os.listdir(self.out):
                 raise NotFresh("%s: is not empty; give --out a new directory" % self.out)
             os.mkdir(self.path(), 0o700)
+            self.fresh = True
+            self.update()
         except OSError as error:
+            self.forget()
             raise NotFresh("%s: %s" % (self.out, error.strerror)) from None
-        self.update()
 
     def name(self, document):
         """Names for a run whose document has none, a key for its seal, and its end in time."""
@@ -84,14 +91,17 @@ class Handle:
             attempt=[document.get("run_attempt", 1), document.get("run_max_attempts")])
 
     def forget(self):
-        """Nothing was started: a corrected run may use the same directory."""
+        """Nothing was started: a corrected run may use the same directory. One that an earlier command began stays."""
+        if not self.fresh:
+            return
         for name in (RECORD, SEAL, PRINTED):
-            if self.out and os.path.exists(self.path(name)):
-                os.unlink(self.path(name))
+            for path in (self.path(name), self.path(name) + NEW):
+                if os.path.lexists(path):
+                    os.unlink(path)
         try:
             os.rmdir(self.path())
             os.rmdir(self.out)
-        except (OSError, TypeError):
+        except OSError:
             pass
 
     def seal_key(self):
@@ -116,9 +126,19 @@ class Handle:
         return json.loads(found[RESULT])
 
 
+def remembered(folder):
+    """What an earlier command wrote about the run. Raises NotReadable, also for what is not in its shape."""
+    found = read_document(folder, RECORD, LARGEST_RECORD)
+    for name, kinds in KINDS.items():
+        value = found.get(name, BLANK[name])
+        if not isinstance(value, kinds) or (name == "attempt" and len(value) != 2):
+            raise NotReadable("%s: %s is not in its shape" % (os.path.join(folder, RECORD), name))
+    return found
+
+
 def write(path, data):
     """In one step, 0600, never through a link."""
-    partial = path + ".new"
+    partial = path + NEW
     if os.path.lexists(partial):
         os.unlink(partial)
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:

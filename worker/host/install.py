@@ -58,7 +58,7 @@ def main(words):
     finally:
         if source:
             source.abandon()
-    os.write(1, "".join(line + "\n" for line in lines).encode("utf-8", "replace"))
+    cli.tell("".join(line + "\n" for line in lines))
     return 0
 
 

@@ -50,4 +50,4 @@ def write(target, data):
     except OSError:
         os.unlink(partial)
         raise
-    os.write(1, ("%s\n" % target).encode("utf-8", "surrogateescape"))
+    cli.tell(("%s\n" % target).encode("utf-8", "surrogateescape"))

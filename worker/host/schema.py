@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 from worker import cli
 from worker.host.arguments import Misuse, parse
@@ -16,5 +15,4 @@ def main(words):
             raise Misuse("%r is no document; there are %s" % (name, ", ".join(SCHEMAS)))
     except Misuse as error:
         return cli.misuse("schema", str(error))
-    os.write(1, (json.dumps(published(name), indent=2) + "\n").encode())
-    return 0
+    return 0 if cli.tell(json.dumps(published(name), indent=2) + "\n") else cli.NO_DIRECTORY

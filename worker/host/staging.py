@@ -59,7 +59,8 @@ def staged(channel, handle):
         raise Refused(GONE % handle["dir"], 66)
     if not handle["dir"].startswith("/") and str(found.get("dir")).startswith("/"):
         handle.update(dir=found["dir"])
-    if (found.get("bundles") or {}).get(name) != hashlib.sha256(content).hexdigest():
+    bundles = found.get("bundles")
+    if not isinstance(bundles, dict) or bundles.get(name) != hashlib.sha256(content).hexdigest():
         channel.put(handle["dir"], name, content, 0o700)
     return os.path.join(handle["dir"], name)
 

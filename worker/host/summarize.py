@@ -35,6 +35,8 @@ def main(words):
     try:
         totals = work(directories(names), given)
     except OSError as error:
+        if given.get("--to"):
+            forget(given["--to"])
         cli.say("summarize: %s: %s" % (error.filename or given.get("--to") or "stdout", error.strerror))
         return cli.NO_DIRECTORY
     return cli.GRADE if totals.outcomes > totals.unreadable else cli.NO_OUTCOME
@@ -103,8 +105,17 @@ def work(names, given):
     if "--json" in given:
         os.write(1, strict_json(document) + b"\n")
     elif "--tsv" not in given:
-        os.write(1, ("\n".join(screen(document, folder)) + "\n").encode("utf-8", "replace"))
+        cli.tell("\n".join(screen(document, folder)) + "\n")
     return totals
+
+
+def forget(folder):
+    """Of a summary that could not be written nothing stays."""
+    for name in (TSV, JSON, HTML):
+        try:
+            os.unlink(os.path.join(folder, partial(name)))
+        except OSError:
+            pass
 
 
 def partial(name):

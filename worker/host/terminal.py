@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import re
 
+from worker import cli
+
 try:
     from unicodedata import combining, east_asian_width
 except ImportError:         # a minimal Python: every character is one column
@@ -110,12 +112,4 @@ def row(row, width):
     return head + coloured(plain(words, width - len(head)).rstrip(), colour)
 
 
-def write(text):
-    """All of it to stdout; False where nobody reads that any more."""
-    data = text.encode("utf-8", "replace")
-    try:
-        while data:
-            data = data[os.write(1, data):]
-    except OSError:
-        return False
-    return True
+write = cli.tell

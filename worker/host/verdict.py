@@ -1,8 +1,6 @@
 """`verdict OUT`: what to do with the run, as one line and as the exit code of DESIGN 5."""
 from __future__ import annotations
 
-import os
-
 from worker import cli
 from worker.host.arguments import ODD, Misuse, parse
 from worker.host.outcome_directory import NotReadable, read_result
@@ -26,5 +24,5 @@ def main(words):
     line = "%s: %s (fault: %s, verify %s): %s" % (
         disposition["action"], outcome["kind"], outcome["fault"],
         "allowed" if disposition["verify_allowed"] is True else "not allowed", outcome["message"] or disposition["reason"])
-    os.write(1, (plain(line, 400) + "\n").encode("utf-8", "replace"))
+    cli.tell(plain(line, 400) + "\n")
     return exit_code(outcome, disposition, result.get("cleanup_confirmed") is True)

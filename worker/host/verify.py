@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 from worker import cli
 from worker.host.arguments import ODD, Misuse, parse
@@ -26,7 +25,7 @@ def main(words):
     for sentence in found:
         cli.say(sentence)
     if not found:
-        os.write(1, b"verified\n")
+        cli.tell("verified\n")
     return cli.BAD_INPUT if found else 0
 
 
