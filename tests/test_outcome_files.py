@@ -111,6 +111,16 @@ def test_hostile_text_reaches_no_terminal(bundle, tmp_path):
     assert "evil" in out and not {"\x1b", "\x07", "\u202e"} & set(out)
 
 
+def test_no_name_in_a_result_breaks_or_colours_the_lines_of_verify(bundle, done):
+    odd = ["\x1b[31mred", "two\nlines", "\u202eback", "nul\0", "\ud800", "../../etc/passwd", "/etc/passwd", "x" * 100000]
+    result = dict(done.result, files={name: {} for name in odd})
+    with open(done.path("result.json"), "w") as file:
+        json.dump(result, file)
+    code, out, said = runs.command(["verify", done.directory], bundle=bundle)
+    assert (code, out) == (65, "") and said.count("\n") == len(odd) and not {"\x1b", "\u202e", "\0"} & set(said)
+    assert all(line.startswith("sandbox-worker: ") and len(line) < 5000 for line in said.splitlines())
+
+
 def test_status_tells_a_run_that_has_ended(bundle, done):
     code, out, _ = runs.command(["status", done.directory, "--json"], bundle=bundle)
     assert code == 0 and json.loads(out)["kind"] == "completed" and json.loads(out)["events"] == 2

@@ -88,6 +88,11 @@ def test_a_directory_name_that_is_no_text_passes_too(dist, tmp_path):
     (("run", "--via", "", "--out", "OUT", "--input", "GOOD", "--on-lost", "x"), 64, "--on-lost"),
     (("run", "--via", "", "--out", "OUT", "--input", "GOOD", "--key", "nowhere"), 65, "--key"),
     (("run", "--via", "", "--out", "OUT", "--input", "GOOD", "--dir", "/dev/null/x"), 73, "/dev/null/x"),
+    (("run", "--via", "", "--out", "OUT", "--input", "DIRECTED", "--dir", "/elsewhere"), 64, "--dir"),
+    (("run", "--via", "", "--out", "OUT", "--input", "GOOD", "--max-files", "many"), 64, "--max-files"),
+    (("run", "--via", "", "--out", "OUT", "--input", "GOOD", "--max-bytes", "-1"), 64, "--max-bytes"),
+    (("run", "--via", "", "--out", "OUT", "--input", "GOOD", "--patience", "nan"), 64, "--patience"),
+    (("stage", "--via", "", "--out", "OUT", "--file", "nowhere=x"), 64, "nowhere"), (("status", "OUT"), 64, "no run is remembered"),
     (("wait", "--via", "", "--dir", "/nowhere/at/all"), 66, "/nowhere/at/all"), (("verify", "EMPTY"), 66, "result.json"), (("wait", "EMPTY"), 64, "--via"),
 ])
 def test_misuse_is_one_sentence(dist, tmp_path, arguments, code, words):
@@ -96,11 +101,57 @@ def test_misuse_is_one_sentence(dist, tmp_path, arguments, code, words):
     (tmp_path / "full" / "result.json").write_text("{}")
     names = {"OUT": tmp_path / "out", "FULL": tmp_path / "full", "EMPTY": tmp_path / "empty",
              "GOOD": ctl.document(tmp_path, "good.json", command=["true"], model={"base_url": "http://127.0.0.1:9"}),
-             "BAD": ctl.document(tmp_path, "bad.json", timeout=-1)}
+             "BAD": ctl.document(tmp_path, "bad.json", timeout=-1), "DIRECTED": ctl.document(tmp_path, "directed.json", directory="/x")}
     done = ctl.ctl(dist, *[names.get(word, word) for word in arguments])
     assert done.returncode == code and words in done.stderr, done.stderr
     assert words == "usage" or done.stderr.count("\n") == 1, done.stderr
     assert not (tmp_path / "out").exists() and os.listdir(tmp_path / "full") == ["result.json"]  # a corrected run may follow
+
+
+BAD_RECORDS = ["[1", "[1]", '{"via": 5}', '{"via": "", "dir": 7}', '{"via": "", "dir": "/x", "attempt": []}', "FIFO"]
+
+
+@pytest.mark.parametrize("record", BAD_RECORDS)
+def test_a_record_of_the_run_that_is_damaged_is_66(dist, tmp_path, record):
+    path = tmp_path / ".sandboxctl" / "run.json"
+    path.parent.mkdir()
+    if record == "FIFO":
+        os.mkfifo(path)
+    else:
+        path.write_text(record)
+    done = ctl.ctl(dist, "status", tmp_path)
+    assert done.returncode == 66 and "run.json" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_bad_input_of_a_later_step_does_not_forget_the_run(dist, tmp_path):
+    out = tmp_path / "out"
+    assert ctl.ctl(dist, "stage", "--via", "", "--dir", tmp_path / "inside", "--out", out).returncode == 0
+    bad, good = ctl.document(tmp_path, "bad.json", timeout=-1), ctl.document(tmp_path, command=ctl.SUCCESS, cwd="/")
+    assert ctl.ctl(dist, "launch", "--out", out, "--input", bad).returncode == 65
+    assert [ctl.ctl(dist, *words, "--out", out).returncode for words in (("launch", "--input", good), ("stop",))] == [0, 0]
+
+
+def test_a_stdout_that_nobody_reads_does_not_change_the_exit_code(dist, tmp_path):
+    """The exit code is the verdict: with stdout closed, full or gone it is the same."""
+    path = ctl.document(tmp_path, command=["/bin/sh", "-c", "exit 3"], cwd="/")
+    for number, end in enumerate((">&-", ">/dev/full", ">&- 2>&-")):
+        out = tmp_path / str(number)
+        for words in (["run", "--via", "", "--input", path, "--out", str(out)], ["verdict", str(out)], ["verify", str(out)],
+                      ["show", str(out)]):
+            done = subprocess.run(["sh", "-c", 'exec "$@" ' + end, "sh", os.path.join(dist, "sandboxctl"), *words],
+                                  capture_output=True, timeout=ctl.HANG)
+            assert (done.returncode, done.stderr) == (0, b""), words  # an agent that fails is graded
+
+
+def test_a_host_without_room_says_so_and_loses_nothing(dist, tmp_path):
+    """The limit on file sizes stands for a full disk; inside, there is none."""
+    path = ctl.document(tmp_path, command=["/bin/sh", "-c", "head -c 300000 /dev/zero | tr '\\0' x; echo; echo '%s'" % ctl.DONE], cwd="/")
+    out = tmp_path / "out"
+    done = ctl.ctl(dist, "run", "--via", "ulimit -S -f unlimited; exec", "--input", path, "--out", out, shell=[
+        "sh", "-c", 'ulimit -S -f 200; exec "$@"', "sh"])
+    assert done.returncode == 73 and "still in the sandbox" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert [ctl.ctl(dist, step, out).returncode for step in ("wait", "collect", "verify", "clean", "verdict")] == [0] * 5
+    assert ctl.outcome(out).outcome["kind"] == "completed"
 
 
 def test_what_only_the_worker_can_refuse_leaves_nothing_behind(job, tmp_path):
@@ -141,6 +192,58 @@ def ask_and_say():
 def test_login_chatter_and_a_tail_are_not_taken_for_answers(job):
     done, found = job(via="echo 'Welcome! {\"ok\": 1}'; echo 12; echo trouble >&2; exec")
     assert done.returncode == 0 and found.outcome["kind"] == "completed", done.stderr
+
+
+@pytest.mark.parametrize("via", ["f() { \"$@\" | sed -u 's/$/\\r/'; }; f", 'f() { tee /dev/fd/3 | "$@"; }; exec 3>&1; f'],
+                         ids=["line ends", "echo"])
+def test_a_terminal_between_is_named(job, via):
+    """`docker exec -it`: line ends change, and what is sent comes back."""
+    done, found = job(via=via)
+    assert done.returncode == 70 and "leave -t out" in done.stderr, done.stderr
+    assert found.outcome["kind"] == "worker_error" and found.result["cleanup_confirmed"] is True
+
+
+# The side of a sandbox that answers what it likes: argv[1] has answers by request, the others are as they should be.
+LIAR = """
+import json, os, re, sys
+answers, text = json.loads(sys.argv[1]), b""
+lines = iter(sys.stdin.buffer.readline, b"")
+mark = next(found.group(1) for found in (re.search(rb"echo (sandboxctl-[0-9a-f]+) ready", line) for line in lines) if found)
+next(line for line in lines if mark + b" none" in line)
+def say(answer):
+    sys.stdout.write((answer[1:] if isinstance(answer, str) else json.dumps(answer)) + "\\n")
+    sys.stdout.flush()
+sys.stdout.buffer.write(mark + b" ready\\n")
+say({})
+for line in lines:
+    if line.strip().isdigit():
+        asked = json.loads(sys.stdin.buffer.read(int(line)))
+        name = asked["argv"][1] if asked["do"] == "leave" else asked["do"]
+        honest = {"place": {"dir": "/x"}, "look": {"there": True}, "clean": {"left": []}}
+        if asked["do"] != "leave" or name in answers:
+            say(answers.get(name, honest.get(name, {})))
+        if asked["do"] == "leave":
+            sys.exit(69)
+"""
+LIES = [{"place": lie} for lie in ([], {"dir": 5}, {"dir": "/a\0\ud800"}, {"error": {"a": 1}, "code": [1]}, {"error": "\x1b[2J\u202e"}, "![" * 9999)]
+LIES += [{"look": lie} for lie in ({"there": 1, "bundles": [1]}, {"there": 1, "bundles": 5, "dir": [1]}, {"there": 1, "bundles": {"x": 1}})]
+LIES += [{"launch": lie} for lie in ({"line": 5}, {"line": "x"}, {"line": "", "code": [1], "stderr": 5}, {"code": 0})]
+LIES += [{"doctor": lie} for lie in ("!hi", {"findings": 5}, {"findings": [5]}, {"findings": [{"sentence": [], "remedy": 1, "severity": "blocking"}]},
+                                     "!" + "[" * 90000)]
+LIES += [{"run": lie} for lie in ("!hi", {"event": "finished"}, [1], "!" + "x" * 90000)] + [{"status": {"state": lie}} for lie in (5, [], "ended")]
+
+
+@pytest.mark.parametrize("lie", LIES, ids=[str(lie)[:40] for lie in LIES])
+def test_no_answer_from_a_sandbox_brings_the_host_down(dist, tmp_path, lie):
+    (tmp_path / "liar.py").write_text(LIAR)
+    via = shlex.join([sys.executable, "-I", "-S", str(tmp_path / "liar.py"), json.dumps(lie)])
+    path = ctl.document(tmp_path, command=["true"], cwd="/")
+    options = ["--no-doctor"] if "doctor" not in lie else []
+    options += ["--detach"] if "launch" in lie else []
+    done = ctl.ctl(dist, "run", "--via", via, "--input", path, "--out", tmp_path / "out", "--patience", "0.1", *options)
+    found = ctl.outcome(tmp_path / "out")
+    assert done.returncode in (69, 70) and found.outcome["kind"] in ("worker_error", "launch_failed"), done.stderr
+    assert not {"\x1b", "\u202e"} & set(done.stderr)
 
 
 ONLY_TEXT = """

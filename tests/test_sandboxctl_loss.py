@@ -78,6 +78,18 @@ def test_a_run_whose_host_dies_goes_on_and_is_found_again(dist, tmp_path, signum
     assert look["state"] == "running" and run.found_again() == 0
 
 
+def test_under_nohup_the_end_of_the_terminal_is_nothing(dist, tmp_path):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup leaves it
+    try:
+        run = Going(dist, tmp_path).begun()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    run.process.send_signal(signal.SIGHUP)
+    run.flag.touch()
+    code, said = run.end()
+    assert code == 0 and "interrupted" not in said, said
+
+
 def test_a_run_whose_host_dies_stops_where_that_is_asked(dist, tmp_path):
     run = Going(dist, tmp_path, "--on-lost", "stop").begun()
     run.process.kill()

@@ -155,6 +155,14 @@ def test_two_runs_at_once_and_a_directory_that_cannot_be_written(bundle, tmp_pat
     assert summarize(bundle, "-", input=b"").returncode == 66
 
 
+def test_a_full_disk_leaves_no_half_summary(bundle, tmp_path):
+    """The limit on file sizes stands for it."""
+    names = "".join("x%d\n" % number for number in range(3000)).encode()
+    done = subprocess.run([sys.executable, "-I", "-S", bundle, "summarize", "-", "--to", str(tmp_path / "sum")], input=names,
+                          capture_output=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)))
+    assert done.returncode == 73 and done.stderr.count(b"\n") == 1 and os.listdir(tmp_path / "sum") == [], done.stderr
+
+
 def test_memory_does_not_grow_with_the_number_of_outcomes(bundle, tmp_path):
     """The same outcomes once and thirty times; the peak of the child's memory."""
     for number in range(100):

@@ -218,19 +218,23 @@ def stop(handle):
 
 
 def launch(handle, line):
-    """Start the run so that it outlives this connection. 0 when it runs; else the code of what was said."""
+    """Start the run so that it outlives this connection. 0 when it runs; LOST: it may; else nothing was started, DESIGN 5."""
     with Channel(handle["via"], handle["python"]) as channel:
         path = staged(channel, handle)
         handle.update(launched_at=time.time())
-        found = channel.ask("launch", argv=[path, "run", "-"], stdin=line.decode())
-    if found.get("line"):
-        if event(str(found["line"]).encode(), handle) is None:
-            raise Lost("what came back is not of this run")
+        try:
+            found = channel.ask("launch", argv=[path, "run", "-"], stdin=line.decode())
+        except Lost as lost:
+            cli.say("the connection is lost: %s" % lost)
+            return LOST
+    if event(str(found.get("line")).encode("utf-8", "replace"), handle):
         return 0
-    complain(str(found.get("stderr")))
-    code = found.get("code")
+    complain(str(found.get("stderr", "")))
+    if found.get("code") not in REFUSED:
+        cli.say("what came back does not say whether the run was started; `wait` looks for it")
+        return LOST
     handle.update(launched_at=None)
-    return code if code in (*REFUSED, cli.FAILED, cli.RETRY) else cli.FAILED
+    return found["code"]
 
 
 def wait(handle, signals):

@@ -39,7 +39,7 @@ NO_PYTHON = "nothing in the sandbox can run the worker (%s); install Python 3.8 
 REPORT = 1 << 20
 NUMBERS = {"--max-files": int, "--max-bytes": int, "--patience": float}
 ODD_ANSWER = "what came back from the sandbox is not in its shape (%s)"
-STILL = "; the run is still in the sandbox: make room, then `sandboxctl wait`, `collect`, `verify` and `verdict` with this --out"
+STILL = "; the run is still in the sandbox: make room, then `sandboxctl wait`, `collect`, `verify` and `verdict` with this OUT"
 
 
 def main(words):
@@ -278,6 +278,8 @@ def launch(handle, signals):
     code = attend.launch(handle, begun(handle))
     if not code:
         tell(handle, {name: handle[name] for name in ("dir", "nonce", "invocation_id")})
+    if code == attend.LOST and not handle.quiet:
+        return cli.FAILED
     return not_started(handle, code)
 
 
