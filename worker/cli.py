@@ -24,17 +24,6 @@ def say(sentence):
         pass
 
 
-def tell(text):
-    """All of `text` to stdout; False where nobody takes it, which must not change an exit code that says the same."""
-    data = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
-    try:
-        while data:
-            data = data[os.write(1, data):]
-    except OSError:
-        return False
-    return True
-
-
 def misuse(word, reason):
     from worker.usage_text import USAGE_LINES
 

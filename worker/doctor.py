@@ -10,6 +10,7 @@ import os
 
 from worker import cli, doctor_findings, doctor_harness, doctor_probes, harnesses
 from worker.documents import strict_json
+from worker.host import terminal
 from worker.host.arguments import Misuse, parse
 from worker.host.show import coloured, plain
 from worker.version import BUNDLE, VERSION
@@ -31,7 +32,7 @@ def main(words):
         return cli.misuse("doctor", str(error))
     document = examine(given.get("--dir"), name)
     text = strict_json(document).decode() if "--json" in given else "\n".join(screen(document))
-    cli.tell(text + "\n")
+    terminal.write(text + "\n")
     return cli.MASK if document["verdict"] == "blocking" else cli.GRADE
 
 

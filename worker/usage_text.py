@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import os
 
-from worker import cli
+from worker.host import terminal
 from worker.version import VERSION
 
 USAGE_LINES = {
@@ -42,7 +42,7 @@ def answer(word, say):
     """Print what `word` asks for, or say why it is no command; the exit code."""
     texts = {"-h": usage, "--help": usage, "help": usage, "--version": lambda: "sandbox-worker %s\n" % VERSION}
     if word in texts:
-        cli.tell(texts[word]())
+        terminal.write(texts[word]())
         return 0
     say("%r is no command" % word if word else "a command is missing")
     try:

@@ -21,7 +21,7 @@ from worker import cli
 from worker.bare_outcome import STOPPED, not_launched
 from worker.contract import BadInput
 from worker.documents import strict_json
-from worker.host import attend, fetch, staging
+from worker.host import attend, fetch, staging, terminal
 from worker.host.arguments import ODD, Misuse, parse
 from worker.host.attend import Interrupted, Signals
 from worker.host.channel import ANSWER, Channel, Lost, NoPython, Refused, complain
@@ -207,7 +207,7 @@ def run(handle, signals):
 def tell(handle, told):
     """One line for a script that goes step by step."""
     if not handle.quiet:
-        cli.tell(strict_json(told) + b"\n")
+        terminal.write(strict_json(told) + b"\n")
 
 
 def begin(handle, signals):
@@ -313,7 +313,7 @@ def show_all(channel, codes):
     while not channel.reader.ended or channel.reader.data:
         line = channel.reader.taken()
         if line is not None:
-            cli.tell(plain(line.decode("utf-8", "replace"), 4000) + "\n")
+            terminal.write(plain(line.decode("utf-8", "replace"), 4000) + "\n")
         elif not channel.reader.more(1.0) and channel.reader.ended:
             break
     code = channel.end()
@@ -344,7 +344,7 @@ def verify(handle, signals):
     needs(handle, "--out")
     code = fetch.verify(handle)
     if not code and not handle.quiet:
-        cli.tell("verified\n")
+        terminal.write("verified\n")
     return code
 
 

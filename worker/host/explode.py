@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 
 from worker import cli
+from worker.host import terminal
 from worker.host.arguments import Misuse, parse
 from worker.version import FILES
 
@@ -26,5 +27,5 @@ def main(words):
     except OSError as error:
         cli.say("explode: %s: %s" % (error.filename, error.strerror))
         return cli.NO_DIRECTORY
-    cli.tell("%d files in %s\n" % (len(FILES), directory))
+    terminal.write("%d files in %s\n" % (len(FILES), directory))
     return 0

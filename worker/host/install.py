@@ -16,6 +16,7 @@ import os
 import sys
 
 from worker import cli
+from worker.host import terminal
 from worker.host.arguments import Misuse, parse
 from worker.host.install_rules import Failed
 from worker.version import FILES
@@ -58,7 +59,7 @@ def main(words):
     finally:
         if source:
             source.abandon()
-    cli.tell("".join(line + "\n" for line in lines))
+    terminal.write("".join(line + "\n" for line in lines))
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from worker import cli
+from worker.host import terminal
 from worker.host.arguments import ODD, Misuse, parse
 from worker.host.outcome_directory import NotReadable
 from worker.report.page import page
@@ -50,4 +51,4 @@ def write(target, data):
     except OSError:
         os.unlink(partial)
         raise
-    cli.tell(("%s\n" % target).encode("utf-8", "surrogateescape"))
+    terminal.write(("%s\n" % target).encode("utf-8", "surrogateescape"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 
 from worker import cli
+from worker.host import terminal
 from worker.host.arguments import Misuse, parse
 from worker.schemas import SCHEMAS, published
 
@@ -15,4 +16,4 @@ def main(words):
             raise Misuse("%r is no document; there are %s" % (name, ", ".join(SCHEMAS)))
     except Misuse as error:
         return cli.misuse("schema", str(error))
-    return 0 if cli.tell(json.dumps(published(name), indent=2) + "\n") else cli.NO_DIRECTORY
+    return 0 if terminal.write(json.dumps(published(name), indent=2) + "\n") else cli.NO_DIRECTORY

@@ -90,7 +90,8 @@ def _text(title, text, width, most=LINES_OF_TEXT):
 def _agent(result, width):
     harness = result.get("harness") or {}
     seconds = (result.get("duration_ms") or 0) / 1000
-    words = "%s %s, exit %s, %.1f s" % (harness.get("name"), harness.get("version") or "?", result.get("return_code"), seconds)
+    name = " ".join(str(harness[one]) for one in ("name", "version") if harness.get(one))
+    words = "%s, exit %s, %.1f s" % (name or "?", result.get("return_code"), seconds)
     rows = [("agent", plain(words, width))]
     return rows + (_text("said", result["final_message"], width) if result.get("final_message") else [])
 

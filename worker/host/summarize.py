@@ -12,6 +12,7 @@ import time
 
 from worker import cli
 from worker.documents import strict_json
+from worker.host import terminal
 from worker.host.arguments import ODD, Misuse, parse_any
 from worker.host.outcome_directory import NotReadable, read_result
 from worker.host.show import plain
@@ -105,7 +106,7 @@ def work(names, given):
     if "--json" in given:
         os.write(1, strict_json(document) + b"\n")
     elif "--tsv" not in given:
-        cli.tell("\n".join(screen(document, folder)) + "\n")
+        terminal.write("\n".join(screen(document, folder)) + "\n")
     return totals
 
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from worker import cli
+from worker.host import terminal
 from worker.host.arguments import ODD, Misuse, parse
 from worker.host.outcome_directory import NotReadable, read_result
 from worker.host.show import plain
@@ -24,5 +25,5 @@ def main(words):
     line = "%s: %s (fault: %s, verify %s): %s" % (
         disposition["action"], outcome["kind"], outcome["fault"],
         "allowed" if disposition["verify_allowed"] is True else "not allowed", outcome["message"] or disposition["reason"])
-    cli.tell(plain(line, 400) + "\n")
+    terminal.write(plain(line, 400) + "\n")
     return exit_code(outcome, disposition, result.get("cleanup_confirmed") is True)

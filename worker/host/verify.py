@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 
 from worker import cli
+from worker.host import terminal
 from worker.host.arguments import ODD, Misuse, parse
 from worker.host.outcome_directory import NotReadable, faults, read_result
 
@@ -25,7 +26,7 @@ def main(words):
     for sentence in found:
         cli.say(sentence)
     if not found:
-        cli.tell("verified\n")
+        terminal.write("verified\n")
     return cli.BAD_INPUT if found else 0
 
 
