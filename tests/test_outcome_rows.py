@@ -58,7 +58,7 @@ WIRE = [
     ("a stream that falls silent", {"default": told(cut_after=4, then="stall")},
      "\ntry: ask()\nexcept Exception as error: say(type='x')\nsys.exit(1)",
      {"retry": QUICK, "model": {"idle_timeout": 0.3}}, ("model_timeout", "failed", "model", "retry"), ()),
-    ("a stall that our deadline ends", {"default": {"stall": True}}, ONCE, {"timeout": 2},
+    ("a stall that our deadline ends", {"default": {"stall": True}}, ONCE, {"timeout": 6},
      ("model_timeout", "failed", "model", "retry"), ()),
     ("a Retry-After that outlasts our deadline", {"default": {"status": 429, "headers": {"Retry-After": "100"}, "json": {
         "error": {"type": "rate_limit_error", "message": "x"}}}}, ONCE + "; time.sleep(600)", {"timeout": 5},

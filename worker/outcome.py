@@ -297,7 +297,7 @@ WARNINGS = (
         lambda f: "%d times the worker, %.0f s over the deadline" % (f["ending"]["worker_stops"], f["ending"]["late_s"]),
     ),
 )
-LATE = 1.0  # seconds: supervise.LATE, when stopped processes are continued
+LATE = 1.0  # seconds; stopped processes are continued after supervise.LATE, which counts from before the launch
 
 
 def recovered(wire):

@@ -16,7 +16,7 @@ from worker import kernel
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 CAUGHT = (signal.SIGCHLD,) + STOP_SIGNALS
-LATE = 1.0  # seconds after the deadline: who is not awake by then was stopped, and is continued (kernel.continue_in)
+LATE = 2.0  # seconds after the deadline: who is not awake by then was stopped, and is continued (kernel.continue_in)
 OOM_SCORE_ADJ = 500  # the kernel should take the agent before its worker
 # What a container shows of its own control group, v2 and v1: read before the agent can make a counter rise (resources.py).
 COUNTERS = tuple("/sys/fs/cgroup/" + name for name in (

@@ -168,9 +168,9 @@ class Channel:
         except Lost as lost:
             raise Lost(self.why(str(lost))) from None
 
-    def why(self, sentence):
+    def why(self, sentence, ended=False):
         """The sentence with the engine's own words and exit code."""
-        if self.reader.ended:
+        if self.reader.ended or ended:
             try:
                 self.process.wait(5)
             except Exception as error:  # TimeoutExpired: subprocess is imported lazily
@@ -201,7 +201,7 @@ class Channel:
                 except BlockingIOError:
                     continue
                 except BrokenPipeError:
-                    raise Lost(self.why("the connection ended")) from None
+                    raise Lost(self.why("the connection ended", ended=True)) from None
             self.read_errors()
 
     def request(self, do, **fields):
