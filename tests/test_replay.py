@@ -14,6 +14,7 @@ from tests import agents, outcomes, real_cli, runs
 from tests.conformance import runner, scenarios
 from tests.endpoint import Endpoint, message
 from tests.test_proxy_command import start as start_proxy
+from transport import recorded as recorded_files
 from transport import replay
 
 NOBODY = replay.Places({})
@@ -257,6 +258,18 @@ def test_what_is_no_recording_is_a_bad_input(bundle, tmp_path, make, words):
     stdout, stderr = process.communicate(timeout=runs.HANG)
     said = stderr.decode()
     assert (process.returncode, stdout) == (65, b"") and "model.replay: " in said and words in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("value", [None, True, 1.5, 10**400, "x\0\ud800", [[]], {"a": None}, [None, "a\0.response", "../x.request"]], ids=str)
+def test_any_field_of_a_recording_may_be_anything(tmp_path, value):
+    """It came out of a sandbox: the rest of it still answers, and nothing is raised but that it is no recording."""
+    record = {"request": "r1", "path": "/v1/responses", "method": "POST", "dialect": "responses", "status": 200, "main": True,
+              "request_sha256": "0", "model": "m", "failure": None, "response_bytes": 2, "bodies": ["bodies/1.response"]}
+    for field in [*record, "response_headers"]:
+        (tmp_path / "model_attempts.jsonl").write_text(json.dumps(dict(record, **{field: value})) + "\n" + json.dumps(record) + "\n")
+        entries = recorded_files.recording(str(tmp_path), True)[0]
+        assert entries and all(entry.digests({}) == (None, None) for entry in entries)  # no body of a request was kept
+        replay.Index(entries, {}, {})
 
 
 def test_an_endpoint_beside_a_recording_is_a_bad_input(bundle, tmp_path):

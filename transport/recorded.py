@@ -39,6 +39,20 @@ _EVENT = re.compile(rb".+?(?:\r\n\r\n|\n\n|\r\r|\Z)", re.DOTALL)
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
+SHAPES = {"bodies": list, "response_headers": dict, "method": str, "dialect": str, "request_sha256": str, "model": str,
+          "failure": str, "response_bytes": int, "status": int}
+
+
+def shaped(record):
+    """An attempt record from a sandbox: what has not the type of its field is as if it were not there."""
+    found = {name: value for name, value in record.items() if isinstance(value, SHAPES.get(name, object))}
+    if not 100 <= found.get("status", 0) <= 599:
+        found.pop("status", None)
+    headers = found.get("response_headers", {})
+    found["response_headers"] = {name: value for name, value in headers.items() if isinstance(value, str)}
+    return found
+
+
 class Unusable(Exception):
     """The directory is no recording; the sentence says why."""
 
@@ -82,7 +96,7 @@ class Recording:
         for line in lines:
             record = replay.parsed(line)
             if record and record.get("decision") not in ("latched", "refused") and isinstance(record.get("path"), str):
-                yield record
+                yield shaped(record)
 
     def _entries(self, records):
         requests = {}
@@ -123,13 +137,13 @@ class Recording:
     def _whole(self, name, size):
         try:
             return os.stat(os.path.join(self.directory, name), follow_symlinks=False).st_size == size
-        except OSError:
+        except (OSError, ValueError):
             return False
 
     def body(self, name):
         try:
             return self.read(name) if name else b""
-        except (OSError, Unusable):
+        except (OSError, ValueError, Unusable):
             return b""
 
 

@@ -130,8 +130,8 @@ def attach(handle, line, signals):
         handle.update(launched_at=time.time())
         channel.become_command(path, "run", "-")
         channel.attached = True
-        channel.send(line)
         try:
+            channel.send(line)
             while not (lines and event(lines[-1], handle) == "finished"):
                 if not take_line(channel, lines, signals):
                     break
@@ -143,7 +143,7 @@ def attach(handle, line, signals):
                     screen.show(follower.look() or {})
         except Lost as lost:
             cli.say("the connection is lost: %s" % lost)
-            return LOST
+            return LOST if lines else ended(channel, handle, lines)  # one that was refused does not read to the end
         finally:
             screen.end()
             if follower:
