@@ -45,11 +45,14 @@ SHAPES = {"bodies": list, "response_headers": dict, "method": str, "dialect": st
 
 def shaped(record):
     """An attempt record from a sandbox: what has not the type of its field is as if it were not there."""
-    found = {name: value for name, value in record.items() if isinstance(value, SHAPES.get(name, object))}
+    found = dict(record)
+    for name, kind in SHAPES.items():
+        if not isinstance(found.get(name), kind):
+            found.pop(name, None)
     if not 100 <= found.get("status", 0) <= 599:
         found.pop("status", None)
     headers = found.get("response_headers", {})
-    found["response_headers"] = {name: value for name, value in headers.items() if isinstance(value, str)}
+    found["response_headers"] = {name: headers[name] for name in headers if isinstance(headers[name], str)}
     return found
 
 

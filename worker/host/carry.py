@@ -171,7 +171,7 @@ def refused(handle, step, sentence, code):
 
 
 def interrupted(handle):
-    if handle and handle.out and handle["nonce"] and not handle["launched_at"]:
+    if handle and handle.out and (handle["nonce"] or handle.fresh) and not handle["launched_at"]:
         cli.say("interrupted; nothing was started")
         handle.conclude(STOPPED, True)
         return cli.MASK
