@@ -228,6 +228,7 @@ os.setsid()
 worker = parent(os.getppid()); guard = parent(worker)
 print(json.dumps({"type": "x"}), flush=True)
 while not os.path.exists(inside + "/launch.json"): time.sleep(0.05)
+while not os.path.getsize(inside + "/events.jsonl"): time.sleep(0.05)      # what was captured must be kept
 launch = json.load(open(inside + "/launch.json"))
 for pid in (guard, worker): os.kill(pid, signal.SIGSTOP)
 os.environ.clear()
