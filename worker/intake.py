@@ -61,20 +61,19 @@ def absolute(cwd):
 
 
 def read_line(wakeup):
-    """One line of stdin and not a byte more: with `watch_stdin` the rest is waited for."""
+    """One line of stdin. What comes with it, but behind it, means nothing: of the rest only the end is waited for (watch_stdin)."""
     line, poller = bytearray(), select.poll()
     poller.register(0, select.POLLIN)
     poller.register(wakeup.fd, select.POLLIN)
-    while not line.endswith(b"\n"):
+    while True:
         ready = dict(poller.poll())
         if wakeup.fd in ready and wakeup.read() - {0}:
             raise Interrupted
         if 0 in ready:
-            piece = os.read(0, 1)
-            if not piece:
-                break
+            piece = os.read(0, 1 << 16)
             line += piece
-    return bytes(line)
+            if not piece or b"\n" in piece:
+                return bytes(line.partition(b"\n")[0])
 
 
 def take_directory(job, token):
