@@ -247,7 +247,7 @@ def test_transcripts_of_every_cli_are_exported(tmp_path, harness, case, name):
 # -- the peers ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.harness_cli     # as long as those: it installs what the peers publish
 def test_the_peers_own_code_takes_every_document(tmp_path):
     """Harbor 0.26.0's trajectory models, OpenTelemetry's protobuf, the OpenAI SDK's response model."""
     reason = peer_models.why_not()
