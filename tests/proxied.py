@@ -35,7 +35,7 @@ class Asking:
         until = time.monotonic() + 20
         while True:
             with open(os.path.join(self.path, "model_attempts.jsonl"), "rb") as file:
-                records = sorted(map(json.loads, file.read().splitlines()), key=lambda record: record["seq"])
+                records = sorted(map(json.loads, file.read().rpartition(b"\n")[0].splitlines()), key=lambda record: record["seq"])
             if wait_for is None or len(records) >= wait_for:
                 return records
             assert time.monotonic() < until, records

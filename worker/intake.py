@@ -61,7 +61,7 @@ def absolute(cwd):
 
 
 def read_line(wakeup):
-    """One line of stdin. What comes with it, but behind it, means nothing: of the rest only the end is waited for (watch_stdin)."""
+    """One line of stdin. What comes behind it means nothing; `watch_stdin` waits for the end alone."""
     line, poller = bytearray(), select.poll()
     poller.register(0, select.POLLIN)
     poller.register(wakeup.fd, select.POLLIN)
