@@ -63,4 +63,5 @@ def main(versions):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] or pythons.REQUIRED))
+    # CI has twenty minutes for everything: there the oldest, beside the machine's own.
+    sys.exit(main(sys.argv[1:] or (pythons.REQUIRED[:1] if os.environ.get("CI") == "true" else pythons.REQUIRED)))
