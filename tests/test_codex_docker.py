@@ -7,7 +7,6 @@ find the key, a tool of the agent looks for it everywhere it can: in Docker, in 
 """
 from __future__ import annotations
 
-import concurrent.futures
 import io
 import json
 import os
@@ -184,26 +183,9 @@ def boxes(dist):
         box.__exit__()
 
 
-@pytest.fixture(scope="module")
-def played(request, boxes, tmp_path_factory):
-    """played(python, user, scenario): the selected cases run two at a time, each Python in its own container."""
-    def play(python, user, name):
-        return boxes(python).play(dict(SCENARIOS[name]), user, tmp_path_factory.mktemp("docker"))
-
-    mine = [item for item in request.session.items if item.module is request.module and hasattr(item, "callspec")]
-    chosen = [item.callspec.params["case"] for item in mine if "case" in item.callspec.params]
-    pools = {python: concurrent.futures.ThreadPoolExecutor(1) for python in (OLDEST, NEWEST)}
-    futures = {case: pools[case[0]].submit(play, *case) for case in dict.fromkeys(chosen)}
-    yield lambda case: futures[case].result()
-    for future in futures.values():
-        future.cancel()
-    for pool in pools.values():
-        pool.shutdown()
-
-
-@pytest.mark.parametrize("case", CASES, ids="-".join)
-def test_the_record_agrees_with_the_witness(played, case):
-    judged = checks.judge(played(case))
+@pytest.mark.parametrize("python,user,name", CASES)
+def test_the_record_agrees_with_the_witness(boxes, tmp_path, python, user, name):
+    judged = checks.judge(boxes(python).play(dict(SCENARIOS[name]), user, tmp_path))
     assert {evidence: cell["reasons"] for evidence, cell in judged.items() if cell["state"] == "not fulfilled"} == {}
 
 

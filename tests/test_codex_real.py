@@ -5,7 +5,6 @@ witness, the tests below add what is particular. Scenarios that conformance also
 """
 from __future__ import annotations
 
-import concurrent.futures
 import glob
 import os
 import time
@@ -98,93 +97,81 @@ SHARED = ("tool_success", "tool_failure", "usage_omitted", "retry_429", "retry_5
 ALL = {one["name"]: one for one in [scenarios.BY_NAME[name] for name in SHARED] + HERE}
 
 
-@pytest.fixture(scope="module")
-def played(request, dist, tmp_path_factory):
-    """played(version, scenario): all that the selected tests ask for run two at a time from the first one on."""
-    def play(version, name):
-        one = dict(ALL[name])
-        if name == "dated_wait":
-            one["plan"] = [error(429, "Slow down.", {"Retry-After": date_in(7)}), final()]
-        return runner.play(one, version, [os.path.dirname(real_cli.path(version))], os.path.join(dist, "sandbox-worker.pyz"),
-                           tmp_path_factory.mktemp("real") / "run")
-
-    mine = [item for item in request.session.items if item.module is request.module and hasattr(item, "callspec")]
-    wanted = [item.callspec.params for item in mine]
-    pool = concurrent.futures.ThreadPoolExecutor(2)
-    keys = dict.fromkeys((params["version"], params.get("name")) for params in wanted if params.get("name") in ALL)
-    futures = {key: pool.submit(play, *key) for key in keys}
-    yield lambda version, name: futures[version, name].result()
-    for future in futures.values():
-        future.cancel()
-    pool.shutdown()
+ALSO = {}                   # scenario -> what must hold of it beyond the common checks
 
 
-def real(name):
-    """A test of one scenario with each version."""
+def also(*names):
+    """What is promised of these scenarios, with each version: looked at in the one run of the scenario."""
     def mark(function):
-        return pytest.mark.parametrize("version", real_cli.CODEX)(pytest.mark.parametrize("name", [name])(function))
+        for name in names:
+            ALSO.setdefault(name, []).append(function)
+        return function
     return mark
 
 
 @pytest.mark.parametrize("version", real_cli.CODEX)
 @pytest.mark.parametrize("name", list(ALL))
-def test_the_record_agrees_with_the_witness(played, version, name):
-    judged = checks.judge(played(version, name))
+def test_the_record_agrees_with_the_witness(dist, tmp_path, version, name):
+    one = dict(ALL[name])
+    if name == "dated_wait":
+        one["plan"] = [error(429, "Slow down.", {"Retry-After": date_in(7)}), final()]
+    played = runner.play(one, version, [os.path.dirname(real_cli.path(version))], os.path.join(dist, "sandbox-worker.pyz"),
+                         tmp_path / "run")
+    judged = checks.judge(played)
     assert {evidence: cell["reasons"] for evidence, cell in judged.items() if cell["state"] == "not fulfilled"} == {}
+    for promise in ALSO.get(name, ()):
+        promise(played)
 
 
-@pytest.mark.parametrize("version", real_cli.CODEX)
-@pytest.mark.parametrize("name", ["useless_waits", "disagreeing_waits"])
-def test_waits_that_say_nothing_are_backoff(played, version, name):
-    waits = [one["wait"] for one in played(version, name).done.attempts[:-1]]
+@also("useless_waits", "disagreeing_waits")
+def waits_that_say_nothing_are_backoff(played):
+    waits = [one["wait"] for one in played.done.attempts[:-1]]
     assert waits and {wait["source"] for wait in waits} == {"backoff"}
     assert all(0 <= wait["seconds"] <= 0.1 for wait in waits)
 
 
-@real("dated_wait")
-def test_a_date_is_not_come_too_early(played, version, name):
-    one = played(version, name)
-    first, second = one.witness.model
+@also("dated_wait")
+def a_date_is_not_come_too_early(played):
+    first, second = played.witness.model
     said = time.mktime(time.strptime(first.sent_headers["retry-after"], "%a, %d %b %Y %H:%M:%S GMT")) - time.timezone
-    assert one.done.attempts[0]["wait"]["source"] == "retry-after" and said - checks.CLOCK <= second.at <= said + checks.GENEROUS
+    assert played.done.attempts[0]["wait"]["source"] == "retry-after" and said - checks.CLOCK <= second.at <= said + checks.GENEROUS
 
 
-@real("usage_omitted_once")
-def test_usage_that_is_known_in_part_is_said_to_be_partial(played, version, name):
-    one = played(version, name)
-    chosen = one.done.result["usage"]["chosen"]
+@also("usage_omitted_once")
+def usage_that_is_known_in_part_is_said_to_be_partial(played):
+    chosen = played.done.result["usage"]["chosen"]
     assert (chosen["completeness"], chosen["total_tokens"]) == ("partial", 1050)
-    assert "usage_omitted" in one.done.gaps()
+    assert "usage_omitted" in played.done.gaps()
 
 
-@real("error_after_tool")
-def test_the_total_of_the_rollout_is_kept(played, version, name):
-    usage = played(version, name).done.result["usage"]
+@also("error_after_tool")
+def the_total_of_the_rollout_is_kept(played):
+    usage = played.done.result["usage"]
     assert usage["transcript"]["total_tokens"] == FIRST[0] + FIRST[2] and usage["events"] is None
 
 
-@real("timeout_in_tool")
-def test_a_timeout_leaves_nobody_alive(played, version, name):
-    done = played(version, name).done
+@also("timeout_in_tool")
+def a_timeout_leaves_nobody_alive(played):
+    done = played.done
     assert done.result["timed_out"] and done.receipt["timed_out"]
     assert [one["signal"] for one in done.receipt["signals"]] == ["SIGINT"]      # Codex writes its last records on SIGINT
-    assert not [words for words in command_lines() if words[:2] in (["sleep", "985"], ["sleep", "984"])]
+    assert not list(at_work_in(played.done.work))
     assert done.result["usage"]["transcript"]["total_tokens"] == 1050            # because SIGINT, not SIGTERM
 
 
-def command_lines():
-    for path in glob.glob("/proc/[0-9]*/cmdline"):
+def at_work_in(folder):
+    """Processes whose working directory is this one."""
+    for path in glob.glob("/proc/[0-9]*/cwd"):
         try:
-            with open(path, "rb") as file:
-                yield file.read().decode(errors="replace").split("\0")
+            if os.readlink(path).startswith(folder):
+                yield path
         except OSError:
             continue
 
 
-@real("side_requests")
-def test_a_tool_cannot_change_the_outcome(played, version, name):
-    one = played(version, name)
-    done, seen = one.done, one.witness.side
+@also("side_requests")
+def a_tool_cannot_change_the_outcome(played):
+    done, seen = played.done, played.witness.side
     assert [(each.path, each.status) for each in seen] == [
         ("/v1/responses", 404), ("/v1/nowhere", 404), ("/v1/../outside", 404), ("/v1/responses", 429)]
     with_key = [each.headers.get("authorization") == "Bearer " + runner.KEY for each in seen]
@@ -196,13 +183,12 @@ def test_a_tool_cannot_change_the_outcome(played, version, name):
     assert "recovered_errors" in done.warnings()
 
 
-@real("overrides_at_several_levels")
-def test_overrides_of_every_level_reach_the_model(played, version, name):
-    one = played(version, name)
-    assert {each.request["model"] for each in one.witness.model} == {"another-model"}
-    assert all("Mind the gap." in str(each.request["input"]) for each in one.witness.model)
-    launch = one.done.document("launch.json")
-    assert launch["given_command"][0] == "codex" and launch["command"][0] == real_cli.path(version)
+@also("overrides_at_several_levels")
+def overrides_of_every_level_reach_the_model(played):
+    assert {each.request["model"] for each in played.witness.model} == {"another-model"}
+    assert all("Mind the gap." in str(each.request["input"]) for each in played.witness.model)
+    launch = played.done.document("launch.json")
+    assert launch["given_command"][0] == "codex" and launch["command"][0] == real_cli.path(played.version)
 
 
 @pytest.mark.parametrize("version", real_cli.CODEX)

@@ -1,11 +1,10 @@
 """Promise: sandboxctl does the whole job through any command that runs a command inside: with the real engines.
 
 In each: a success; a timeout; a client that is killed, after which the run goes on, is found again by its directory, and is
-graded; and a stop from outside.  The four runs of an engine go on at the same time.
+graded; and a stop from outside.
 """
 from __future__ import annotations
 
-import concurrent.futures
 import os
 import signal
 
@@ -20,18 +19,13 @@ UNTIL = "echo '{\"type\": \"x\"}'; while [ ! -e %s ]; do sleep 0.1; done; echo '
 
 
 @pytest.fixture(scope="module", params=list(VIAS))
-def engine(request, dist, tmp_path_factory):
-    """What became of the four runs: {scenario: ...}; all of them have ended."""
+def engine(request):
+    """(name, place) of one engine."""
     kind = VIAS[request.param]
     if kind.why_not():
         lacking(kind.why_not())
-    folder = tmp_path_factory.mktemp(request.param)
-    with kind() as place, concurrent.futures.ThreadPoolExecutor(4) as pool:
-        chosen = {item.callspec.params["scenario"] for item in request.session.items
-                  if item.module is request.module and item.callspec.params["engine"] == request.param}
-        futures = {name: pool.submit(SCENARIOS[name], dist, place, request.param, folder / name) for name in sorted(chosen)}
-        concurrent.futures.wait(futures.values())
-        yield dict({name: future.result for name, future in futures.items()}, name=request.param)
+    with kind() as place:
+        yield request.param, place
 
 
 def arguments(place, folder, **fields):
@@ -95,11 +89,12 @@ EXPECTED = {"success": (0, "completed"), "timeout": (0, "wall_timeout"), "lost_c
 
 
 @pytest.mark.parametrize("scenario", list(SCENARIOS))
-def test_it_ends_as_it_should(engine, scenario):
-    done, out = engine[scenario]()
+def test_it_ends_as_it_should(engine, dist, tmp_path, scenario):
+    name, place = engine
+    done, out = SCENARIOS[scenario](dist, place, name, tmp_path / scenario)
     found = ctl.outcome(out)
     code, kind = EXPECTED[scenario]
-    proven = engine["name"] != "gvisor"  # of 2022: no subreaper, so nobody can prove that nothing is left; never a 0 then
+    proven = name != "gvisor"  # of 2022: no subreaper, so nobody can prove that nothing is left; never a 0 then
     assert (done.returncode, found.outcome.get("kind")) == (code if proven else 70, kind), done.stderr
     assert found.result["cleanup_confirmed"] is proven and found.result["nonce"] == ctl.record(out)["nonce"] and found.result["seal"]
     assert bool(found.receipt["proof"]) is proven
