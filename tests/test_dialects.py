@@ -46,6 +46,18 @@ def test_corpus_at_every_cut(name):
         assert read(chunks, *settings(wanted)) == whole
 
 
+@pytest.mark.parametrize("dialect, stream, complete", [
+    ("chat", "data: [DONE]", False), ("chat", ": ping\n\ndata: [DONE]", False),
+    ("chat", 'data: {"choices": [{"delta": {"role": "assistant"}}]}\n\ndata: [DONE]', False),
+    ("chat", 'data: {"choices": [{"delta": {"content": "a"}}]}\n\ndata: [DONE]', True),
+    ("chat", 'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]', True),
+    ("messages", 'data: {"type": "message_start", "message": {"id": "m"}}\n\ndata: {"type": "message_stop"}', False),
+    ("messages", 'data: {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}\n\ndata: {"type": "message_stop"}', True)])
+def test_an_end_before_which_nothing_was_said_ends_no_answer(dialect, stream, complete):
+    facts = read([stream.encode() + b"\n\n"], dialect, "text/event-stream", None, True)
+    assert facts["complete"] == complete and bool(facts["terminal"]) == complete
+
+
 @pytest.mark.parametrize("name", [name for name in sorted(CORPUS) if CORPUS[name][1]["expect"].get("complete")])
 def test_a_stream_that_was_complete_stays_so_whatever_follows(name):
     data, wanted = CORPUS[name]

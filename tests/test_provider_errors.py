@@ -1,6 +1,7 @@
 """An error body of any known provider gets the kind that its cause deserves; code before status, delay beats quota words."""
 from __future__ import annotations
 
+import json
 import random
 import time
 
@@ -52,7 +53,7 @@ def test_a_telling_code_decides_under_every_status(code, kind, source):
 
 @pytest.mark.parametrize("status, kind", [
     (200, None), (204, None), (301, "unexpected_response"), (400, "invalid_request"), (401, "authentication"),
-    (402, "quota_exhausted"), (403, "permission"), (404, "model_not_found"), (405, "invalid_request"), (408, "model_timeout"),
+    (402, "quota_exhausted"), (403, "permission"), (404, "model_not_found"), (405, "model_not_found"), (408, "model_timeout"),
     (409, "server_error"), (410, "model_not_found"), (413, "unexpected_response"), (422, "invalid_request"), (429, "rate_limited"),
     (500, "server_error"), (502, "server_error"), (503, "overloaded"), (504, "server_error"), (520, "server_error"), (529, "overloaded"),
     (599, "server_error"), (None, None),
@@ -113,6 +114,54 @@ JUDGED = [
 @pytest.mark.parametrize("status, error, excerpt, kind", JUDGED)
 def test_what_is_quoted_mislabelled_or_not_said(status, error, excerpt, kind):
     assert provider_errors.classify(status, error, None, excerpt) == kind
+
+
+# Bodies as users of these services reported them: (status, body, kind). A message alone stands for {"error": {"message": ...}}.
+GOOGLE_MINUTE = "Quota exceeded for aiplatform.googleapis.com/generate_content_input_tokens_per_minute_per_base_model with base model: g."
+REPORTED = [
+    (429, GOOGLE_MINUTE, "rate_limited"),
+    (429, "Quota exceeded for quota metric 'Generate Content API requests per minute' and limit 'x' of service 'y'", "rate_limited"),
+    (429, "Quota exceeded for quota metric 'Requests' and limit 'Requests per day' of service 'y'", "quota_exhausted"),
+    (429, {"code": "Throttling.AllocationQuota", "message": "Allocated quota exceeded, please increase your quota limit."}, "rate_limited"),
+    (429, {"message": "Too many tokens, please wait before trying again."}, "rate_limited"),
+    (412, "Account a is suspended, possibly due to reaching the monthly spending limit or failure to pay", "quota_exhausted"),
+    (403, {"code": "x", "error": "Your newly created team doesn't have any credits yet."}, "quota_exhausted"),
+    (403, "Key limit exceeded (total limit).", "quota_exhausted"),
+    (401, "Authentication Error, ExceededBudget: Crossed spend within 1d", "quota_exhausted"),
+    (403, {"statusCode": 403, "message": "Out of call volume quota. Quota will be replenished in 02:15:30."}, "quota_exhausted"),
+    (402, {"error": {"message": "no", "code": "quota_exceeded"}}, "quota_exhausted"),
+    (500, {"type": "error", "error": {"type": "api_error", "message": "insufficient balance (1008)"}}, "quota_exhausted"),
+    (200, {"choices": None, "base_resp": {"status_code": 1008, "status_msg": "insufficient balance"}}, "quota_exhausted"),
+    (200, {"choices": [{"index": 0}], "base_resp": {"status_code": 0, "status_msg": ""}}, None),
+    (200, {"choices": [], "prompt_filter_results": []}, "unexpected_response"),
+    (200, {"choices": None}, "unexpected_response"),
+    (400, "This organization has been disabled.", "permission"),
+    (400, "Bad value in input[3].output: the organization has been disabled", "invalid_request"),
+    (400, {"error": {"code": 400, "status": "FAILED_PRECONDITION", "message": "User location is not supported for the API use."}}, "permission"),
+    (400, "Your organization must be verified to use the model `o3`.", "permission"),
+    (403, {"message": "The security token included in the request is expired", "__type": "ExpiredTokenException"}, "authentication"),
+    (400, {"message": "The provided model identifier is invalid."}, "model_not_found"),
+    (400, {"detail": "The 'm' model is not supported when using Codex with a ChatGPT account."}, "model_not_found"),
+    (405, {"detail": "Method Not Allowed"}, "model_not_found"),
+    (400, "Invalid request: Your request exceeded model token limit: 131072 (requested: 140000)", "context_length"),
+    (400, {"error": {"code": "1261", "message": "Prompt exceeds max length"}}, "context_length"),
+    (400, "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 4292.", "context_length"),
+    (400, "prompt token count of 140000 exceeds the limit of 128000", "context_length"),
+    (413, "Request body too large for gpt-4o model. Max size: 8000 tokens.", "context_length"),
+    (400, 'litellm.BadRequestError: VertexAIException - {"error": {"code": 400, "details": [{"reason": "API_KEY_INVALID"}]}}', "authentication"),
+    (400, "Error code: 400 - {'error': {'message': 'the tool said: invalid api key'}}", "invalid_request"),
+    (403, b"error code: 1010", "unexpected_response"),
+    (429, b"error code: 1015", "rate_limited"),
+    (418, b"I'm a teapot", "unexpected_response"),
+]
+
+
+@pytest.mark.parametrize("status, body, kind", REPORTED)
+def test_what_services_were_reported_to_say(status, body, kind):
+    body = {"error": {"message": body}} if isinstance(body, str) else body
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    wanted = {"dialect": "chat", "content_type": "text/plain" if data is body else "application/json", "headers": [], "status": status}
+    assert kind_of([data], wanted)[0] == kind
 
 
 def test_what_heals():

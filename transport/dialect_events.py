@@ -29,7 +29,6 @@ PREAMBLE = {
 }
 _ANSWER_KEYS = {
     "responses": ("output", "status", "object"),
-    "chat": ("choices",),
     "messages": ("content", "role"),
     "generate_content": ("candidates", "promptFeedback", "usageMetadata"),
 }
@@ -110,7 +109,10 @@ NO_MARKERS = Markers(nullable=(b'"error"',))
 
 
 def is_answer(dialect: str | None, value: dict) -> bool:
-    """True where a document looks like an answer of its dialect, so that a `message` or `detail` in it is no error."""
+    """True where a document looks like an answer of its dialect, so that a `message` or `detail` in it is no error. One of Chat
+    Completions has a choice: servers that have nothing to say answer 200 with none."""
+    if dialect == "chat":
+        return bool(value.get("choices"))
     return dialect is None or any(key in value for key in _ANSWER_KEYS[dialect])
 
 
@@ -177,6 +179,8 @@ def _messages(facts: Reader, value: dict, kind: str | None) -> bool:
         if isinstance(delta, dict):
             facts.finish_reason = text_of(delta.get("stop_reason"), 100) or facts.finish_reason
     elif kind == "message_stop":
+        if not facts.content_seen and facts.finish_reason is None:
+            return True  # nothing was said: no answer ends here
         facts.terminal, facts.complete = kind, True
     return kind in PREAMBLE["messages"]
 

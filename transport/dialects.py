@@ -10,7 +10,8 @@ attributes. Rules:
 When a stream is complete: `terminal` is set. Responses: response.completed, .failed, .incomplete, .cancelled (and
 response.done), or an error. Messages: message_stop, or an error. generateContent: a finishReason or a blockReason, or an
 error. Chat: "[DONE]", or an error, or, because many servers leave [DONE] out, a finish_reason and then a clean end
-("finish_reason"); with neither it is a truncation. A single document is complete when it is valid JSON and the framing
+("finish_reason"); with neither it is a truncation, and so is an end ([DONE], message_stop) before which nothing was said. In the
+other dialects [DONE] is a habit of some servers, after or instead of the real end. A single document is complete when it is valid JSON and the framing
 said that it was whole; one without any key of its dialect ({}, [], {"status": "ok"}) is no answer.
 Pure: no I/O, no clock.
 """
@@ -243,7 +244,7 @@ class Reader:
     def _event(self, event: sse.Event) -> None:
         if event.data.strip() == b"[DONE]":
             self.events += 1
-            if self.dialect in ("chat", None):  # elsewhere a habit of some servers, after or instead of the real end
+            if self.dialect is None or self.dialect == "chat" and self._said_something():
                 self.terminal, self.complete = "[DONE]", True
             return
         value = loads(event.data)
@@ -253,6 +254,9 @@ class Reader:
         if value is None and event.event == "error":
             value = {"type": "error", "message": event.data.decode("utf-8", "replace")}
         self._read_value(value, event.event)
+
+    def _said_something(self) -> bool:
+        return self.content_seen or self.finish_reason is not None or self._parser.oversized > 0
 
     def _read_value(self, value: object, name: str | None) -> None:
         """One event's JSON: an error, preamble, or content."""

@@ -5,7 +5,8 @@ beside them where a gateway wraps the provider's own words (OpenRouter's metadat
 Shapes: {"error": {...}} (OpenAI, Google, Azure with `innererror`, OpenRouter, LiteLLM); {"error": "text"} (Ollama, TGI);
 {"type": "error", "error": {...}} (Anthropic); {"type": "error", "code", "message"} (Responses `error` event);
 {"response": {"error": {...}}} (response.failed); {"object": "error", "message"} (vLLM, Mistral); {"detail": ...} (FastAPI);
-{"errors": [{...}]} (Cloudflare); {"message", "__type"} (AWS); [{...}] (Google, streaming endpoint).
+{"errors": [{...}]} (Cloudflare); {"message", "__type"} (AWS); [{...}] (Google, streaming endpoint); {"base_resp": {"status_code",
+"status_msg"}} (MiniMax, under 200; 0 is a success).
 Google's `status` and ErrorInfo `reason` are the telling words there, so they come out as `type` and `code`.
 """
 from __future__ import annotations
@@ -77,6 +78,9 @@ def error_of(value: object, strict: bool = False) -> dict | None:
                        error if value.get("message") else None)
     if value.get("type") == "error" or value.get("object") == "error" or error is True:
         return _from_object(value)
+    base = value.get("base_resp")
+    if isinstance(base, dict) and base.get("status_code"):
+        return _result(base["status_code"], None, base.get("status_msg"))
     response = value.get("response")
     if isinstance(response, dict) and response.get("error"):
         return error_of({"error": response["error"]}, strict=True)

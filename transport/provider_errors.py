@@ -17,7 +17,8 @@ about the model's context, so it is `unexpected_response` with or without a page
 Sources per row: OA = OpenAI error codes guide and API errors seen in public issues; AN = Anthropic API errors; GO = Google
 AIP-193 / google.rpc.Code and Gemini troubleshooting; AZ = Azure OpenAI content filtering and error reference; OR =
 OpenRouter errors; VL / SG / LL / TGI / OLL / LCPP = vLLM, SGLang, LiteLLM, text-generation-inference, Ollama, llama.cpp
-server sources; CX = measured with Codex CLI 0.144 and 0.171; DS, MO, XAI, GROQ, TOG, DASH, BED: the vendors' error pages.
+server sources; CX = measured with Codex CLI 0.144 and 0.171; DS, MO, XAI, GROQ, TOG, DASH, BED, CO
+(Cohere), FW (Fireworks), ZAI (Zhipu), MM (MiniMax), GH (GitHub Models and Copilot): the vendors' error pages and public issues.
 """
 from __future__ import annotations
 
@@ -48,6 +49,8 @@ CODES = (
     ("string_above_max_length", "context_length", "OA: one string over the limit"),
     ("exceed_context_size_error", "context_length", "LCPP"),
     ("contextwindowexceedederror", "context_length", "LL"),
+    ("model_max_prompt_tokens_exceeded", "context_length", "GH"),
+    ("tokens_limit_reached", "context_length", "GH: larger than the model takes"),
     ("request_too_large", "context_length", "AN: 413, over 32 MB"),
     ("model_context_window_exceeded", "context_length", "AN"),
     ("insufficient_quota", "quota_exhausted", "OA"),
@@ -63,6 +66,7 @@ CODES = (
     ("workspace_owner_credits_depleted", "quota_exhausted", "CX"),
     ("budget_exceeded", "quota_exhausted", "LL"),
     ("insufficient_balance", "quota_exhausted", "DS, MO"),
+    ("insufficient_balance_error", "quota_exhausted", "MM"),
     ("exceeded_current_quota_error", "quota_exhausted", "MO"),
     ("arrearage", "quota_exhausted", "DASH"),
     ("billing_disabled", "quota_exhausted", "GO: ErrorInfo reason"),
@@ -87,6 +91,8 @@ CODES = (
     ("api_key_invalid", "authentication", "GO: ErrorInfo reason, under 400 INVALID_ARGUMENT"),
     ("api_key_expired", "authentication", "GO"),
     ("token_not_found_in_db", "authentication", "LL"),
+    ("expiredtokenexception", "authentication", "BED: under 403"),
+    ("unrecognizedclientexception", "authentication", "BED: under 403"),
     ("unsupported_country_region_territory", "permission", "OA"),
     ("unsupported_location", "permission", "GO"),
     ("service_disabled", "permission", "GO: API not enabled in the project"),
@@ -97,7 +103,9 @@ CODES = (
     ("deploymentnotfound", "model_not_found", "AZ"),
     ("model_decommissioned", "model_not_found", "GROQ"),
     ("model_deprecated", "model_not_found", "OA"),
+    ("model_not_supported", "model_not_found", "GH"),
     ("invalid_model", "model_not_found", "OR, TOG"),
+    ("throttling.allocationquota", "rate_limited", "DASH: tokens per minute, in words of a quota"),
     ("server_is_overloaded", "overloaded", "OA, CX"),
     ("slow_down", "overloaded", "OA, CX"),
     ("overloaded_error", "overloaded", "AN"),
@@ -112,11 +120,13 @@ CODES = (
 )
 
 QUOTA = _phrases(r"exceeded your current quota", r"check your plan and billing", r"credit balance is (?:too low|exhausted)",
-                 r"insufficient (?:credits?|balance|funds|quota)", r"(?:out of|not enough|more|add) credits",
+                 r"insufficient (?:credits?|(?:account )?balance|funds|quota)",
+                 r"(?:out of|not enough|more|add|any|purchase|buy) credits", r"key limit exceeded", r"call volume quota",
+                 r"suspended, possibly due to [^\n]{0,60}spending limit", r"exceeded your [a-z ]{1,40} allowance",
                  r"billing (?:hard )?limit", r"billing details", r"account is not active", r"payment (?:is )?required",
                  r"(?:usage|spend(?:ing)?|monthly|credit) limit (?:has been |was )?(?:reached|exceeded|hit)",
                  r"(?:reached|hit|exceeded) your (?:specified )?(?:[a-z]{1,20} )?(?:usage|spend(?:ing)?|monthly|credit) limit",
-                 r"quota (?:has been |was |is )?(?:exceeded|exhausted)", r"budget has been exceeded", r"exceeded budget")
+                 r"quota (?:has been |was |is )?(?:exceeded|exhausted)", r"budget has been exceeded", r"exceeded ?budget")
 
 PHRASES = (
     (_phrases(r"maximum context length", r"context (?:window|length|size|limit)s?(?: of| is| was)? ?(?:[a-z]{1,20} )?"
@@ -132,25 +142,35 @@ PHRASES = (
               r"exceeds the maximum allowed length", r"please reduce the length of the (?:messages|input|prompt)",
               r"maximum prompt length", r"input token(?:s| count)? ?(?:must|should) be (?:less|smaller|<)",
               r"`inputs` (?:tokens )?(?:\+ `max_new_tokens` )?must (?:be <=|have less than)", r"range of input length should be",
-              r"request too large for [^\n]{1,120} (?:on|in organization)", r"please reduce your message size"),
-     "context_length", "VL, SG, XAI, TGI, DASH, GROQ, OA"),
+              r"request too large for [^\n]{1,120} (?:on|in organization)", r"please reduce your message size",
+              r"exceeded model token limit", r"total message size [0-9]{1,12} exceeds limit", r"prompt exceeds max(?:imum)? length",
+              r"number of tokens in the prompt cannot exceed", r"prompt token count of [0-9]{1,12} exceeds",
+              r"request body too large for [^ ]{1,80} model"),
+     "context_length", "VL, SG, XAI, TGI, DASH, GROQ, OA, MO, ZAI, CO, GH"),
     (_phrases(r"content management policy", r"content[ _-]?filter(?:ing)? ?(?:policy|triggered)", r"usage polic(?:y|ies)",
               r"output blocked by content", r"flagged (?:as|by|for)", r"input was flagged", r"^moderation: ",
               r"rejected (?:as a result of|by) (?:our |the )?safety system", r"violat(?:es|ing|ion of) (?:our |the )?"
               r"(?:[a-z]{1,20} )?(?:content|usage|safety) polic", r"data may contain inappropriate content",
               r"prompt was blocked", r"content exists risk", r"ContentPolicyViolationError"),
      "refusal", "AZ, AN, OA, OR, DASH, DS"),
-    (QUOTA, "quota_exhausted", "OA, AN, GO, OR, DS, LL: without a delay"),
+    (_phrases(r"quota exceeded for [^\n]{0,200}per[ _]?(?:second|minute)", r"quota exceeded for aiplatform"), "rate_limited",
+     "GO: a quota that is one of a minute"),
+    (QUOTA, "quota_exhausted", "OA, AN, GO, OR, DS, LL, XAI, FW, AZ, GH: without a delay"),
     (_phrases(r"api[ _-]?key (?:is )?(?:not valid|invalid|expired|missing)",
               r"(?:invalid|incorrect|missing|no|expired) (?:or missing )?api[ _-]?key", r"invalid x-api-key",
               r"invalid (?:bearer )?token", r"authentication (?:failed|fails|error)", r"no auth credentials",
-              r"could not resolve authentication", r"invalid authentication credentials"),
-     "authentication", "OA, AN, GO, OR, DS, VL"),
+              r"could not resolve authentication", r"invalid authentication credentials",
+              r"security token included in the request is (?:invalid|expired)"),
+     "authentication", "OA, AN, GO, OR, DS, VL, BED"),
+    (_phrases(r"organization has been disabled", r"(?:user )?location is not supported",
+              r"access to [a-z ]{1,40} not allowed from unsupported", r"(?:your )?organization must be verified"),
+     "permission", "AN, GO, OA: under 400"),
     (_phrases(r"model [`'\"]?[^ ]{1,200} (?:does not exist|not found|is not found|was not found|not exist)",
               r"models/[^ ]{1,200} is not found", r"not a valid model id", r"no endpoints found for",
               r"invalid model name", r"(?:unknown|no such|unsupported) model", r"^model: [^ ]{1,200}$",
-              r"model(?:_not_found| not found)", r"api deployment for this resource does not exist", r"model not exist"),
-     "model_not_found", "OA, VL, GO, OR, LL, OLL, AN, AZ, DS"),
+              r"model(?:_not_found| not found)", r"api deployment for this resource does not exist", r"model not exist",
+              r"model identifier is invalid", r"model is not supported"),
+     "model_not_found", "OA, VL, GO, OR, LL, OLL, AN, AZ, DS, BED, CX, GH"),
     (_phrases(r"(?:engine|model|server|service|system)s? (?:is |are )?(?:currently |temporarily )?(?:overloaded|at capacity)",
               r"currently experiencing high demand", r"^overloaded\b"), "overloaded", "OA, AN, GO, CX"),
     (_phrases(r"rate[ _-]?limit(?:s|ing)?(?: has been| was)? (?:reached|exceeded|hit)", r"too many requests",
@@ -159,6 +179,7 @@ PHRASES = (
 )
 
 FAMILIES = (
+    ("quota_exceeded", "quota_exhausted", "GH, DASH: without a delay"),
     ("rate_limit_exceeded", "rate_limited", "OA, AZ"),
     ("rate_limit_error", "rate_limited", "AN"),
     ("rate_limited", "rate_limited", "gateways"),
@@ -217,12 +238,13 @@ FAMILIES = (
     ("unsupported_value", "invalid_request", "OA"),
 )
 
-# RFC 9110 section 15, RFC 6585, and the vendors' own 402, 498, 499, 52x, 529. 409 is a lock that
-# timed out (OA's and AN's own clients repeat it), 410 a model that was withdrawn.
+# RFC 9110 section 15, RFC 6585, and the vendors' own 402, 498, 499, 52x, 529. 405 is a base URL that is no model API's, as 404
+# may be; 409 is a lock that timed out (OA's and AN's own clients repeat it), 410 a model that was withdrawn, 418 a gateway that
+# takes the client for a bot.
 STATUSES = {
     400: "invalid_request", 401: "authentication", 402: "quota_exhausted", 403: "permission", 404: "model_not_found",
-    407: "unexpected_response", 408: "model_timeout", 409: "server_error", 410: "model_not_found", 413: "context_length",
-    424: "server_error", 425: "server_error", 429: "rate_limited", 451: "permission", 498: "overloaded", 499: "server_error",
+    405: "model_not_found", 407: "unexpected_response", 408: "model_timeout", 409: "server_error", 410: "model_not_found",
+    413: "context_length", 418: "unexpected_response", 424: "server_error", 425: "server_error", 429: "rate_limited", 451: "permission", 498: "overloaded", 499: "server_error",
     503: "overloaded", 504: "server_error", 529: "overloaded",
 }
 
@@ -243,8 +265,9 @@ _FAMILIES = {code: kind for code, kind, _ in FAMILIES}
 _LOOKED_AT = 2000
 _QUOTED = re.compile(r'"[^"]*"|`[^`]*`')
 _BEGINNING = 12  # characters of a prefix such as `Error: `
+_WRAPPED = re.compile(r"(?:[\w.]{0,60}(?:Error|Exception|Error code: [0-9]{3})\b(?::| -)? ?(?:- )?){1,4}")  # LL, and SDKs' own words
 QUOTING = (400, 422)  # statuses under which providers quote the request
-_QUOTABLE = ("authentication", "rate_limited")  # what a tool's output may well say too
+_QUOTABLE = ("authentication", "permission", "rate_limited")  # what a tool's output may well say too
 _NESTED = re.compile(r'\\?"(?:code|type|status|reason)\\?"\s{0,4}:\s{0,4}\\?"([A-Za-z_.]{3,60})\\?"')
 
 
@@ -263,8 +286,9 @@ def status_kind(status: int | None) -> str | None:
 
 
 def is_page(content_type: str | None, excerpt: str | None) -> bool:
-    """True for HTML, by its type or its first bytes."""
-    return "html" in (content_type or "").lower() or (excerpt or "").lstrip("\ufeff \t\r\n")[:1] == "<"
+    """True for HTML, by its type or its first bytes, and for what Cloudflare says to clients that take no HTML."""
+    text = (excerpt or "").lstrip("\ufeff \t\r\n")
+    return "html" in (content_type or "").lower() or text[:1] == "<" or text.startswith("error code: 1")
 
 
 def classify(status: int | None, error: dict | None, content_type: str | None = None, excerpt: str | None = None,
@@ -303,7 +327,7 @@ def by_body(error: dict, delay: object = None, status: int | None = None) -> str
             return kind
     for word in words:
         if word in _FAMILIES and not (_FAMILIES[word] == "invalid_request" and (status or 0) >= 500):
-            return _FAMILIES[word]
+            return _with_delay(_FAMILIES[word], delay)
     for word in words:
         if word.isdigit() and len(word) == 3 and word.isascii() and int(word) >= 400:
             return _with_delay(status_kind(int(word)), delay)
@@ -314,10 +338,11 @@ def _nested_words(text: object, status: int | None) -> list[str]:
     """Codes and types of an error within an error: gateways put the provider's body into a text (OR, LL)."""
     if not isinstance(text, str):
         return []
-    begin = text[:_LOOKED_AT].find("{")
-    if begin < 0 or status in QUOTING and begin > _BEGINNING:
+    text = text[:_LOOKED_AT]
+    begin = text.find("{")
+    if begin < 0 or status in QUOTING and begin > _beginning(text):
         return []
-    return [word.lower() for word in _NESTED.findall(text[begin:_LOOKED_AT])]
+    return [word.lower() for word in _NESTED.findall(text[begin:])]
 
 
 def _by_phrase(text: object, delay: object, status: int | None) -> str | None:
@@ -326,9 +351,15 @@ def _by_phrase(text: object, delay: object, status: int | None) -> str | None:
     text = _QUOTED.sub(_unquoted, text[:_LOOKED_AT])
     for pattern, kind, _ in PHRASES:
         found = pattern.search(text)
-        if found and not (kind in _QUOTABLE and status in QUOTING and found.start() > _BEGINNING):
+        if found and not (kind in _QUOTABLE and status in QUOTING and found.start() > _beginning(text)):
             return _with_delay(kind, delay)
     return None
+
+
+def _beginning(text: str) -> int:
+    """Where a text's own beginning ends: a short prefix, after the names of exceptions that it was passed on in."""
+    found = _WRAPPED.match(text)
+    return _BEGINNING + (found.end() if found else 0)
 
 
 def _unquoted(found: re.Match[str]) -> str:
