@@ -124,6 +124,10 @@ ROWS = [
         facts(live=FAILURE, wire=wire(good(finish="max_output_tokens"))),
         "output_limit incomplete limit - 200",
     ),
+    ("finish: the context is full", facts(live=FAILURE, wire=wire(good(finish="model_context_window_exceeded"))),
+     "context_length incomplete limit invalid_prompt 200"),
+    ("a prompt that Gemini blocked", facts(live=FAILURE, wire=wire(good(finish="OTHER", terminal="blockReason"))),
+     "refusal completed model invalid_prompt 200"),
     ("turn limit", facts(live={"terminal": "failure", "message": "x", "limit": "turn_limit"}), "turn_limit incomplete limit - -"),
     ("429 for ever", failed("rate_limited", 429), "rate_limited failed model rate_limit_exceeded 429"),
     (

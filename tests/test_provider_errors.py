@@ -66,6 +66,7 @@ def test_a_bare_status(status, kind):
     ("content_filter", "refusal"), ("refusal", "refusal"), ("SAFETY", "refusal"), ("max_output_tokens", "output_limit"),
     ("length", "output_limit"), ("max_tokens", "output_limit"), ("MAX_TOKENS", "output_limit"), ("stop", None),
     ("model_context_window_exceeded", "context_length"), ("tool_use", None), ("new_reason", None), (None, None),
+    ("Length", "output_limit"), ("IMAGE_SAFETY", "refusal"), ("sensitive", "refusal"), ("OTHER", None),
 ])
 def test_finish_reasons(dialect_reason, kind):
     assert provider_errors.finish_kind(dialect_reason) == kind

@@ -248,17 +248,18 @@ STATUSES = {
     503: "overloaded", 504: "server_error", 529: "overloaded",
 }
 
-# Finish reasons of an answer that was given, all dialects.
+# Finish reasons of an answer that was given, all dialects, BED and ZAI too; written in lower case, gateways change it.
 FINISHES = {
     "content_filter": "refusal", "refusal": "refusal", "cyber_policy": "refusal", "bio_policy": "refusal",
-    "SAFETY": "refusal", "BLOCKLIST": "refusal", "PROHIBITED_CONTENT": "refusal", "SPII": "refusal",
-    "RECITATION": "refusal", "IMAGE_SAFETY": "refusal", "MODEL_ARMOR": "refusal", "OTHER": None,
+    "safety": "refusal", "blocklist": "refusal", "prohibited_content": "refusal", "spii": "refusal", "jailbreak": "refusal",
+    "recitation": "refusal", "image_safety": "refusal", "model_armor": "refusal", "content_filtered": "refusal",
+    "guardrail_intervened": "refusal", "sensitive": "refusal",
     "max_output_tokens": "output_limit", "length": "output_limit", "max_tokens": "output_limit",
-    "MAX_TOKENS": "output_limit", "model_length": "context_length", "model_context_window_exceeded": "context_length",
+    "model_length": "context_length", "model_context_window_exceeded": "context_length",
 }
 
-# Finish reasons of an answer that the server broke off: Responses, SGLang and vLLM, OR, DS.
-BROKEN_OFF = ("cancelled", "incomplete", "abort", "error", "insufficient_system_resource")
+# Finish reasons of an answer that the server broke off: Responses, SGLang and vLLM, OR, DS, ZAI.
+BROKEN_OFF = ("cancelled", "incomplete", "abort", "error", "insufficient_system_resource", "network_error")
 
 _CODES = {code: kind for code, kind, _ in CODES}
 _FAMILIES = {code: kind for code, kind, _ in FAMILIES}
@@ -271,9 +272,9 @@ _QUOTABLE = ("authentication", "permission", "rate_limited")  # what a tool's ou
 _NESTED = re.compile(r'\\?"(?:code|type|status|reason)\\?"\s{0,4}:\s{0,4}\\?"([A-Za-z_.]{3,60})\\?"')
 
 
-def finish_kind(reason: str | None) -> str | None:
-    """refusal, output_limit, context_length, or None for an ordinary end."""
-    return FINISHES.get(reason or "")
+def finish_kind(reason: str | None, terminal: str | None = None) -> str | None:
+    """refusal, output_limit, context_length, or None for an ordinary end. Whatever blocked a prompt (Gemini), it is a refusal."""
+    return "refusal" if terminal == "blockReason" else FINISHES.get((reason or "").lower())
 
 
 def status_kind(status: int | None) -> str | None:

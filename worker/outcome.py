@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import re
 
+from transport import sandbox_transport
+
 HEALING = (
     "rate_limited", "overloaded", "server_error", "model_timeout", "connection", "stream_interrupted", "unexpected_response",
 )  # fmt: skip
 LASTING = ("quota_exhausted", "authentication", "permission", "model_not_found", "invalid_request", "tls_failed")
 PROVIDER = HEALING + LASTING
-OUTPUT_LIMIT_FINISH = ("max_output_tokens", "length", "max_tokens", "MAX_TOKENS", "model_context_window_exceeded")
-REFUSAL_FINISH = ("content_filter", "refusal", "SAFETY", "PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "RECITATION")
 SIGKILL, KILLED_IN_A_SHELL = -9, 137  # 128 + 9, as a shell reports a child that SIGKILL ended (POSIX sh, exit status)
 SILENT_STREAM = 300.0  # s without a byte; a third of the wall limit where that is less
 
@@ -152,9 +152,15 @@ def deciding_kind(facts):
     return open_failure(facts)[0] or text_kind(facts)[0]
 
 
-def finish_in(facts, names):
-    last = last_main(facts)
-    return bool(last) and terminal(facts) != "success" and last.get("finish") in names
+def ended_by(facts, kind):
+    """Whether the finish reason of the last answer says so."""
+    return terminal(facts) != "success" and ended_by_limit_or_policy(last_main(facts)) == kind
+
+
+def ended_by_limit_or_policy(record):
+    """context_length, refusal or output_limit, where an answer's finish reason says so; else None."""
+    said = record and record.get("finish")
+    return sandbox_transport.finish_kind(said, record.get("terminal")) if said else None
 
 
 def foreign_kill(facts):
@@ -193,6 +199,10 @@ def kind_is(*kinds):
     return lambda facts: deciding_kind(facts) in kinds
 
 
+def said_or_ended_by(kind):
+    return lambda facts: deciding_kind(facts) == kind or ended_by(facts, kind)
+
+
 # (kind, or a function of the facts; predicate; status; where the evidence stands).  Order is DESIGN 9's.
 ROWS = (
     ("worker_error", lambda f: bool(f.get("worker_error")) or cause_is("proxy_dead")(f) or proxy_failed(f), "failed", "worker"),
@@ -202,9 +212,9 @@ ROWS = (
     ("completed", succeeded, "completed", "event"),
     ("request_limit", lambda f: part(f, "wire", "limit") == "request_limit", "incomplete", "limit"),
     ("token_limit", lambda f: part(f, "wire", "limit") == "token_limit", "incomplete", "limit"),
-    ("context_length", kind_is("context_length"), "incomplete", "attempt"),
-    ("refusal", lambda f: kind_is("refusal")(f) or finish_in(f, REFUSAL_FINISH), "completed", "attempt"),
-    ("output_limit", lambda f: kind_is("output_limit")(f) or finish_in(f, OUTPUT_LIMIT_FINISH), "incomplete", "attempt"),
+    ("context_length", said_or_ended_by("context_length"), "incomplete", "attempt"),
+    ("refusal", said_or_ended_by("refusal"), "completed", "attempt"),
+    ("output_limit", said_or_ended_by("output_limit"), "incomplete", "attempt"),
     ("turn_limit", lambda f: part(f, "live", "limit") == "turn_limit", "incomplete", "event"),
     (deciding_kind, kind_is(*PROVIDER), "failed", "attempt"),
     ("out_of_memory", lambda f: bool(part(f, "kernel", "oom")) and foreign_kill(f), "failed", "kernel"),

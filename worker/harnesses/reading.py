@@ -21,7 +21,7 @@ from worker.harnesses.codex_rollout import bare_invocation
 from worker.harnesses.tool_calls import ToolCalls
 from worker.keep import temporary
 from worker.observations import Records, join, link_compactions, read_attempts
-from worker.outcome import OUTPUT_LIMIT_FINISH, REFUSAL_FINISH
+from worker.outcome import ended_by_limit_or_policy
 
 IN_MEMORY = 1 << 20
 LARGEST_DOCUMENT = 256 << 20  # of a transcript that is one JSON document
@@ -306,7 +306,7 @@ def by_response(run, owners, root, alone):
 def deny_success(run):
     """A CLI that takes a refusal or a cut at the output limit for success is contradicted by the wire's last answer."""
     last = ((run.get("wire") or {}).get("main") or {}).get("last") or {}
-    if run["live"].terminal == "success" and last.get("finish") in OUTPUT_LIMIT_FINISH + REFUSAL_FINISH:
+    if run["live"].terminal == "success" and ended_by_limit_or_policy(last):
         run["live"].terminal = "failure"
         run["live"].message = "The model's last answer ended with %s, which the CLI took for success." % last["finish"]
         run["live"].final_message = None
