@@ -37,6 +37,12 @@ def asked(*bodies):
     return "".join("ask(%s);" % body for body in bodies)
 
 
+# An answer that is all there, and then no last chunk.
+BREAKS_BEHIND = [{"send": 'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n'
+                          '54\r\ndata: {"type":"response.completed","response":{"id":"r","status":"completed"}}    \n\n\r\n'},
+                 {"close": "fin"}]
+
+
 # name, plan, agent, further input, (kind, status, fault, action), warnings that must be there
 WIRE = [
     ("output limit", [told(finish="incomplete")], GIVES_UP, {}, ("output_limit", "incomplete", "limit", "grade"), ()),
@@ -53,6 +59,9 @@ WIRE = [
     ("a clean end without the last event", {"default": told(cut_after=4, then="fin")},
      "\ntry: ask()\nexcept Exception as error: say(type='x')\nsys.exit(1)", {"retry": QUICK},
      ("stream_interrupted", "failed", "model", "retry"), ()),
+    ("a connection that breaks behind the last event", [BREAKS_BEHIND],
+     "\ntry: ask()\nexcept Exception as error: pass\n" + DONE, {"retry": dict(QUICK, hold="answer")},
+     ("completed", "completed", "none", "grade"), ()),
     ("no first byte", {"default": {"stall": True}}, ONCE, {"retry": QUICK, "model": {"first_byte_timeout": 0.3}},
      ("model_timeout", "failed", "model", "retry"), ()),
     ("a stream that falls silent", {"default": told(cut_after=4, then="stall")},

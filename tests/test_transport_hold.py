@@ -79,6 +79,25 @@ def test_hold_answer_retries_whatever_broke(tmp_path, first):
     assert reply.body == DELTA + DONE and reply.end == "framed" and [r["decision"] for r in records] == ["retried", "forwarded"]
 
 
+@pytest.mark.parametrize("after", [["rst"], ["fin"], [("hold",)]])
+def test_an_answer_is_complete_with_its_last_event_whatever_the_connection_does_then(tmp_path, after):
+    """A server that leaves a stream open, or ends it without its last chunk, has been paid for this answer."""
+    script = [[HEAD + chunk(CREATED + DELTA) + chunk(DONE), ("sleep", 0.05), *after]]
+    with RawServer(script) as server, Proxied(tmp_path, server.url, retry={"hold": "answer"}) as proxy, proxy.connect() as client:
+        client.send(request())
+        assert client.until(chunk(DELTA)[-8:]) and client.until(chunk(DONE))
+        assert proxy.transport.summary()["main"]["succeeded"] == 1 and not proxy.notified
+    (record,) = proxy.records(1)
+    assert server.turns == 1 and record["failure"] is None and record["decision"] == "forwarded" and record["error"]
+
+
+def test_an_answer_that_its_server_broke_off_is_none(tmp_path):
+    cancelled = b'data: {"type":"response.cancelled","response":{"status":"cancelled"}}\n\n'
+    first = [HEAD + chunk(DELTA + cancelled), ("sleep", 0.05), "rst"]
+    reply, records, _ = ask(tmp_path, [first, [HEAD + chunk(DELTA) + chunk(DONE) + END]], "answer")
+    assert reply.body == DELTA + DONE and [r["decision"] for r in records] == ["retried", "forwarded"]
+
+
 def test_hold_answer_passes_a_broken_last_attempt_on(tmp_path):
     reply, records, server = ask(tmp_path, [[HEAD + chunk(CREATED + DELTA) + END]], "answer")
     assert reply.status == 200 and reply.body == CREATED + DELTA and reply.end == "fin" and server.turns == 3

@@ -4,7 +4,8 @@ Rules of this file
 - One attempt, one record, whatever happens: `run` writes it on every way out.
 - Until something is `released`, the client has seen nothing and the attempt may be retried. What is held lies in an
   Answer. `hold: first_event` releases at the first content event of a stream or the first byte of anything else;
-  `hold: answer` at the end of a model answer. An error (by status, or in a stream before content) is held to its end, as
+  `hold: answer` at the end of a model answer, which for a stream is its terminal event: what breaks after it is in `error`, and
+  is no failure. An error (by status, or in a stream before content) is held to its end, as
   far as HOLD_SECONDS and HOLD_BYTES go, so that it can be judged, retried, or passed on whole.
 - Bytes are read for the record, go to the client, and are written to disk, in this order. The last bytes, and those with a
   stream's terminal event, go when all that follows from the answer is settled (delivery.py): a client acts on them.
@@ -170,11 +171,19 @@ class Attempt:
                 self.hold_until = monotonic() + HOLD_SECONDS
             if self.answer.body.size > HOLD_BYTES:
                 self._hold_is_over()
-        elif not self.hold_answer and self._has_content():
+        elif self._is_answered() if self.hold_answer else self._has_content():
             self.release()
 
     def _is_error(self):
         return self.head.first[1] >= 400 or self.reader.error is not None
+
+    def _is_answered(self):
+        """A server, or what stands before it, may leave the stream open after its last event, or end it without its last chunk."""
+        if self.reader.terminal is None or self._odd_end() is not None:
+            return False
+        if self.hold_until is None:
+            self.hold_until = monotonic() + HOLD_SECONDS  # for the dialect in which more may come
+        return self.reader.answered
 
     def _has_content(self):
         reader = self.reader
@@ -252,7 +261,7 @@ class Attempt:
         if finished:
             reader.finish(self.clean)
             self._copy_reader()
-        if status < 300 and reader.error is None and self.error is None and (
+        if status < 300 and reader.error is None and (self.error is None or reader.answered) and (
                 not finished or self.request.dialect is None or reader.complete or reader.not_decoded):
             return self._odd_end() if finished and self.request.dialect else None
         delay = asked_delay(self.pairs(), reader.retry_delay, self.engine.now())[0]

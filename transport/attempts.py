@@ -153,10 +153,10 @@ def lacks_usage(record):
 
 
 def left_after_the_end(record):
-    """True where the answer had its terminal event, and then the client closed or the run stopped: SDKs close a stream at that
-    event. Nothing of the answer was lost."""
+    """True where the answer had its terminal event, and then the client closed (SDKs do at that event), the run stopped, or the
+    server broke the connection. Nothing of the answer was lost."""
     return record["terminal"] is not None and record["stream_error"] is None and (
-        (record["error"] or {}).get("phase") in ("client", "shutdown"))
+        (record["error"] or {}).get("phase") in ("client", "shutdown", "body"))
 
 
 def add_up(total, usage):

@@ -95,7 +95,7 @@ class Reader:
 
     events = 0
     terminal: str | None = None
-    complete = is_stream = content_seen = html = says_events = False
+    complete = is_stream = content_seen = html = says_events = _is_events = False
     error: dict | None = None
     finish_reason: str | None = None
     response_id: str | None = None
@@ -130,6 +130,12 @@ class Reader:
             event = sse.parse_block(late)
             self._read_value(loads(event.data) if event else None, None)
         return self._raw
+
+    @property
+    def answered(self) -> bool:
+        """The last event of a good answer has come: clients stop reading there, so nothing that follows takes anything back.
+        (generateContent has no event that says so for certain.)"""
+        return self.terminal is not None and self.error is None and self._is_events and self.dialect != "generate_content"
 
     @property
     def usage(self) -> dict | None:
@@ -171,7 +177,7 @@ class Reader:
         elif bare[:1] in (b"{", b"["):
             self._mode = Reader._document
         elif bare[:1] != b"<" and (self.says_events or bare.startswith((b"data:", b"event:", b": ", b"retry:", b"id:"))):
-            self.is_stream, self._parser = True, sse.Parser(LIMIT)
+            self.is_stream, self._is_events, self._parser = True, True, sse.Parser(LIMIT)
             self._mode = Reader._events
         else:
             self.html = self.html or bare[:1] == b"<"
@@ -270,7 +276,7 @@ class Reader:
         error = error_of(value, strict=name != "error")
         if error is None and (kind == "error" or kind == "response.failed"):
             error = dict(_FAILED, type=kind)
-        preamble, ended = False, self.terminal is not None and self.error is None and self.dialect != "generate_content"
+        preamble, ended = False, self.answered
         if self.dialect is not None:
             preamble = dialect_events.READERS[self.dialect](self, value, kind)
         if ended:

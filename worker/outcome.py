@@ -94,8 +94,9 @@ def abandoned(record):
 
 
 def answered(record):
-    status = record.get("status")
-    return not record.get("failure") and not record.get("error") and isinstance(status, int) and 200 <= status < 300
+    """A good answer; an error beside its last event came after it."""
+    status, broken = record.get("status"), record.get("error") and not record.get("terminal")
+    return not record.get("failure") and not broken and isinstance(status, int) and 200 <= status < 300
 
 
 def wire_success(facts):
