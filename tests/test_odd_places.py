@@ -1,11 +1,13 @@
 """Promise: odd keys, directories and texts end in one sentence or in the right outcome, never in a trace or a lost result."""
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -109,6 +111,54 @@ def test_a_working_directory_that_is_gone_is_named(bundle, tmp_path):
     done = subprocess.run(["sh", "-c", line, "sh", str(tmp_path / "gone"), sys.executable, bundle, str(tmp_path / "input.json")],
                           capture_output=True, timeout=runs.HANG)
     assert done.returncode == 65 and b"cwd" in done.stderr and done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("inherited, more, outcome", [
+    ("trap '' CHLD", {"command": ["true"]}, "completed"), ("trap '' CHLD", {"command": ["sleep", "600"], "timeout": 0.5}, "wall_timeout"),
+    ("trap '' PIPE XFSZ USR1", {"command": ["true"]}, "completed"), ("umask 777", {"command": ["true"]}, "completed"),
+    ("ulimit -f 100", {"command": ["true"]}, None), ("ulimit -d 7000", {"command": ["true"]}, None)])
+def test_what_a_run_inherits(bundle, tmp_path, inherited, more, outcome):
+    """Some container engines, cron and daemons start others with signals ignored, a umask or limits of their own."""
+    done = runs.run(bundle, tmp_path, wrapper=["sh", "-c", inherited + '; exec "$@"', "sh"], **more)
+    assert done.outcome.get("kind") == outcome
+    if outcome is None:
+        assert done.code in (70, 73) and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_stdout_that_nobody_reads_keeps_nobody_from_watching_the_agent(bundle, tmp_path):
+    """A terminal that was stopped with Ctrl-S, a parent that reads at the end: the deadline holds, and both lines come."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    junk = 0
+    while True:
+        try:
+            junk += os.write(writer, b"x" * 65536)
+        except BlockingIOError:
+            break
+    os.set_blocking(writer, True)
+    (tmp_path / "input.json").write_text(json.dumps({"command": ["sleep", "600"], "timeout": 0.5}))
+    process = subprocess.Popen([sys.executable, "-I", "-S", bundle, "run", str(tmp_path / "input.json")], stdout=writer,
+                               stdin=subprocess.DEVNULL)
+    os.close(writer)
+    until = time.monotonic() + runs.HANG
+    while not (tmp_path / "result.json").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert json.loads((tmp_path / "result.json").read_text())["outcome"]["kind"] == "wall_timeout"
+    with os.fdopen(reader, "rb") as file:
+        lines = file.read()[junk:].splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["started", "finished"] and process.wait(runs.HANG) == 0
+
+
+def test_a_stdout_that_somebody_made_non_blocking_gets_every_byte(bundle):
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, 1031, 4096)  # F_SETPIPE_SZ
+    os.set_blocking(writer, False)
+    process = subprocess.Popen([sys.executable, "-I", "-S", bundle, "schema", "result"], stdout=writer, stdin=subprocess.DEVNULL)
+    os.close(writer)
+    time.sleep(0.3)  # it comes to the full pipe; if it does not in time, nothing is shown and nothing fails
+    with os.fdopen(reader, "rb") as file:
+        text = file.read()
+    assert json.loads(text) and process.wait(runs.HANG) == 0
 
 
 ODD = [{"harness": " "}, {"gaps": True}, {"counts": [1]}, {"usage": {"chosen": 3}}, {"warnings": 5}, {"outcome": {

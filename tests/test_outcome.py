@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import pytest
 
+from transport.provider_errors import finish_kind
 from worker import outcome, policy
 
 
 def wire(last=None, open=None, **more):
     ended = {} if last is None else {"last": last}
+    ended["ended_by"] = last and finish_kind(last.get("finish"), last.get("terminal"))
     main = dict({"last": None, "open": open, "succeeded": 0, "failed": 0}, **ended)
     if last is not None:
         good = not last.get("failure") and not last.get("error")

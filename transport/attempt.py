@@ -178,7 +178,7 @@ class Attempt:
         return self.head.first[1] >= 400 or self.reader.error is not None
 
     def _is_answered(self):
-        """A server, or what stands before it, may leave the stream open after its last event, or end it without its last chunk."""
+        """A server, or what stands before it, may leave a stream open after its last event, or end it without its last chunk."""
         if self.reader.terminal is None or self._odd_end() is not None:
             return False
         if self.hold_until is None:

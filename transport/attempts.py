@@ -8,6 +8,8 @@ Pure.
 """
 from __future__ import annotations
 
+from transport.provider_errors import finish_kind
+
 USAGE = ("input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens", "reasoning_output_tokens",
          "total_tokens")
 REMEMBERED = 4096  # fingerprints of failures, for those that a later repeat of the CLI makes good
@@ -140,7 +142,8 @@ class Summary:
                  "usage_attempts")
         return dict(
             {name: counts[name] for name in names}, wait_s=round(self.wait_s, 3),
-            main={"last": self.last, "open": None, "succeeded": counts["succeeded"], "failed": counts["failed"]},
+            main={"last": self.last, "open": None, "succeeded": counts["succeeded"], "failed": counts["failed"],
+                  "ended_by": self.last and finish_kind(self.last["finish"], self.last["terminal"])},
             limit=self.limit, usage=add_up(self.spent[True], self.spent[False]) if counts["usage_attempts"] else None,
             threads={key: dict(value) for key, value in self._threads.items()},
             models=list(self._models), user_agents=list(self._agents))

@@ -10,9 +10,9 @@ attributes. Rules:
 When a stream is complete: `terminal` is set. Responses: response.completed, .failed, .incomplete, .cancelled (and
 response.done), or an error. Messages: message_stop, or an error. generateContent: a finishReason or a blockReason, or an
 error. Chat: "[DONE]", or an error, or, because many servers leave [DONE] out, a finish_reason and then a clean end
-("finish_reason"); with neither it is a truncation, and so is an end ([DONE], message_stop) before which nothing was said. In the
-other dialects [DONE] is a habit of some servers, after or instead of the real end. A single document is complete when it is valid JSON and the framing
-said that it was whole; one without any key of its dialect ({}, [], {"status": "ok"}) is no answer.
+("finish_reason"); with neither it is a truncation, and so is an end ([DONE], message_stop) before which nothing was said. In
+the other dialects [DONE] is a habit of some servers, after or instead of the real end. A single document is complete when it is
+valid JSON and the framing said that it was whole; one without any key of its dialect ({}, [], {"status": "ok"}) is no answer.
 Pure: no I/O, no clock.
 """
 from __future__ import annotations

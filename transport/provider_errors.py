@@ -143,7 +143,8 @@ PHRASES = (
               r"maximum prompt length", r"input token(?:s| count)? ?(?:must|should) be (?:less|smaller|<)",
               r"`inputs` (?:tokens )?(?:\+ `max_new_tokens` )?must (?:be <=|have less than)", r"range of input length should be",
               r"request too large for [^\n]{1,120} (?:on|in organization)", r"please reduce your message size",
-              r"exceeded model token limit", r"total message size [0-9]{1,12} exceeds limit", r"prompt exceeds max(?:imum)? length",
+              r"exceeded model token limit", r"total message size [0-9]{1,12} exceeds limit",
+              r"prompt exceeds max(?:imum)? length",
               r"number of tokens in the prompt cannot exceed", r"prompt token count of [0-9]{1,12} exceeds",
               r"request body too large for [^ ]{1,80} model"),
      "context_length", "VL, SG, XAI, TGI, DASH, GROQ, OA, MO, ZAI, CO, GH"),
@@ -244,7 +245,8 @@ FAMILIES = (
 STATUSES = {
     400: "invalid_request", 401: "authentication", 402: "quota_exhausted", 403: "permission", 404: "model_not_found",
     405: "model_not_found", 407: "unexpected_response", 408: "model_timeout", 409: "server_error", 410: "model_not_found",
-    413: "context_length", 418: "unexpected_response", 424: "server_error", 425: "server_error", 429: "rate_limited", 451: "permission", 498: "overloaded", 499: "server_error",
+    413: "context_length", 418: "unexpected_response", 424: "server_error", 425: "server_error",
+    429: "rate_limited", 451: "permission", 498: "overloaded", 499: "server_error",
     503: "overloaded", 504: "server_error", 529: "overloaded",
 }
 
@@ -266,7 +268,7 @@ _FAMILIES = {code: kind for code, kind, _ in FAMILIES}
 _LOOKED_AT = 2000
 _QUOTED = re.compile(r'"[^"]*"|`[^`]*`')
 _BEGINNING = 12  # characters of a prefix such as `Error: `
-_WRAPPED = re.compile(r"(?:[\w.]{0,60}(?:Error|Exception|Error code: [0-9]{3})\b(?::| -)? ?(?:- )?){1,4}")  # LL, and SDKs' own words
+_WRAPPED = re.compile(r"(?:[\w.]{0,60}(?:Error|Exception|Error code: [0-9]{3})\b(?::| -)? ?(?:- )?){1,4}")  # LL, SDKs' words
 QUOTING = (400, 422)  # statuses under which providers quote the request
 _QUOTABLE = ("authentication", "permission", "rate_limited")  # what a tool's output may well say too
 _NESTED = re.compile(r'\\?"(?:code|type|status|reason)\\?"\s{0,4}:\s{0,4}\\?"([A-Za-z_.]{3,60})\\?"')

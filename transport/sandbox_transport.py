@@ -22,7 +22,6 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from transport.evidence import EvidenceFile, Redactor, atomic_write
-    from transport.provider_errors import finish_kind
     from transport.recorded import recording
 
 STACK = 256 * 1024  # bytes per thread: the code is not recursive (json_bytes.py refuses deep nesting)
@@ -122,14 +121,11 @@ def fold_attempts(records):
     return fold(records)
 
 
-_ELSEWHERE = {"EvidenceFile": "evidence", "Redactor": "evidence", "atomic_write": "evidence", "recording": "recorded",
-              "finish_kind": "provider_errors"}
-
-
 def __getattr__(name):
-    if name not in _ELSEWHERE:  # loaded when somebody asks for one
+    if name not in ("EvidenceFile", "Redactor", "atomic_write", "recording"):  # loaded when somebody asks for one
         raise AttributeError(name)
-    return getattr(__import__("transport." + _ELSEWHERE[name], fromlist=[name]), name)
+    module = __import__("transport." + ("recorded" if name == "recording" else "evidence"), fromlist=[name])
+    return getattr(module, name)
 
 
-__all__ = ["EvidenceFile", "Redactor", "Transport", "atomic_write", "finish_kind", "fold_attempts", "recording"]
+__all__ = ["EvidenceFile", "Redactor", "Transport", "atomic_write", "fold_attempts", "recording"]

@@ -101,5 +101,5 @@ if __name__ == "__main__":
             load(__loader__.archive)
         from worker.cli import main
         sys.exit(main(sys.argv[1:]))
-    except KeyboardInterrupt:
-        give_up(130, "interrupted")
+    except (KeyboardInterrupt, MemoryError) as error:
+        give_up(*(130, "interrupted") if isinstance(error, KeyboardInterrupt) else (70, "there is not enough memory"))

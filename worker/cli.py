@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 COMMANDS = {"run": "worker.sandbox_runner", "stop": "worker.stopping", "status": "worker.host.status",
@@ -37,5 +38,6 @@ def main(arguments):
         from worker.usage_text import answer
 
         return answer(word, say)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored, the kernel reaps our children and nothing tells us
     __import__(COMMANDS[word])
     return sys.modules[COMMANDS[word]].main(rest)

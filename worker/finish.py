@@ -12,7 +12,7 @@ import os
 import sys
 
 from transport.sandbox_transport import Redactor
-from worker import documents, manifest, observations, outcome, output_file, policy, result
+from worker import documents, manifest, observations, outcome, output_file, policy, result, stdout
 from worker import session as names
 from worker.capture import Capture
 from worker.control import Control
@@ -63,16 +63,18 @@ def announce_start(run):
     """launch.json and the first line on stdout: the host knows now that the agent runs, or could not be started."""
     document = result.launch(run)
     documents.write_json(run.session, names.LAUNCH, document)
-    say(dict(run.session.identity, event="launch_failed" if run.launch_error else "started",
-             pid=document["pid"], directory=run.session.path))
+    run.unsaid = documents.strict_json(dict(
+        run.session.identity, event="launch_failed" if run.launch_error else "started",
+        pid=document["pid"], directory=run.session.path)) + b"\n"
+    if stdout.takes_at_once(1):  # nobody watches the agent yet: a stdout that is not read must not keep us from it
+        say(run)
 
 
-def say(line):
-    """One JSON line on stdout; a closed stdout does not stop a run (DESIGN 6)."""
-    text = documents.strict_json(line) + b"\n"
+def say(run, line=None):
+    """What was not said yet, and `line`, on stdout; a closed stdout does not stop a run (DESIGN 6)."""
+    text, run.unsaid = run.unsaid, b""
     try:
-        while text:
-            text = text[os.write(1, text):]
+        stdout.put(1, text if line is None else text + documents.strict_json(line) + b"\n")
     except OSError:
         pass
 
@@ -137,8 +139,8 @@ def conclude(run, facts, collect=None, done=None):
     if job["share"]:
         manifest.share(session)
     files = {name: entry["sha256"] for name, entry in document["files"].items()}
-    say(dict(session.identity, event="finished", outcome=decided, disposition=disposition,
-             files=dict(files, **{names.RESULT: sha256})))
+    say(run, dict(session.identity, event="finished", outcome=decided, disposition=disposition,
+                  files=dict(files, **{names.RESULT: sha256})))
     return policy.exit_code(decided, disposition, facts["receipt"]["cleanup_confirmed"])
 
 

@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import re
 
-from transport import sandbox_transport
-
 HEALING = (
     "rate_limited", "overloaded", "server_error", "model_timeout", "connection", "stream_interrupted", "unexpected_response",
 )  # fmt: skip
@@ -154,14 +152,8 @@ def deciding_kind(facts):
 
 
 def ended_by(facts, kind):
-    """Whether the finish reason of the last answer says so."""
-    return terminal(facts) != "success" and ended_by_limit_or_policy(last_main(facts)) == kind
-
-
-def ended_by_limit_or_policy(record):
-    """context_length, refusal or output_limit, where an answer's finish reason says so; else None."""
-    said = record and record.get("finish")
-    return sandbox_transport.finish_kind(said, record.get("terminal")) if said else None
+    """Whether the finish reason of the last answer says so (the transport knows them)."""
+    return terminal(facts) != "success" and part(facts, "wire", "main", "ended_by") == kind
 
 
 def foreign_kill(facts):

@@ -50,7 +50,7 @@ class Run:
 
     def __init__(self, session, launched):
         self.session, self.launch, self.warnings, self.transport, self.agent = session, {}, [], None, None
-        self.launch_error = None
+        self.launch_error, self.unsaid = None, b""
         self.job = input_of(launched)
         self.harness = harnesses.find(launched.get("harness"), None) or harnesses.find("generic", None)
         self.launch["state"] = launched.get("state")

@@ -8,6 +8,6 @@ class Run:
     def __init__(self, job, harness, session, token, link, marker):
         self.job, self.harness, self.session, self.token, self.link = job, harness, session, token, link
         self.transport = self.agent = self.launch_error = None
-        self.launch, self.warnings, self.source = {}, [], job["source"]
+        self.launch, self.warnings, self.source, self.unsaid = {}, [], job["source"], b""
         self.started_at = session.clock.wall0
         self.marker = marker  # what every descendant carries in its environment

@@ -21,7 +21,6 @@ from worker.harnesses.codex_rollout import bare_invocation
 from worker.harnesses.tool_calls import ToolCalls
 from worker.keep import temporary
 from worker.observations import Records, join, link_compactions, read_attempts
-from worker.outcome import ended_by_limit_or_policy
 
 IN_MEMORY = 1 << 20
 LARGEST_DOCUMENT = 256 << 20  # of a transcript that is one JSON document
@@ -305,10 +304,10 @@ def by_response(run, owners, root, alone):
 
 def deny_success(run):
     """A CLI that takes a refusal or a cut at the output limit for success is contradicted by the wire's last answer."""
-    last = ((run.get("wire") or {}).get("main") or {}).get("last") or {}
-    if run["live"].terminal == "success" and ended_by_limit_or_policy(last):
+    main = (run.get("wire") or {}).get("main") or {}
+    if run["live"].terminal == "success" and main.get("ended_by"):
         run["live"].terminal = "failure"
-        run["live"].message = "The model's last answer ended with %s, which the CLI took for success." % last["finish"]
+        run["live"].message = "The model's last answer ended with %s, which the CLI took for success." % main["last"]["finish"]
         run["live"].final_message = None
 
 

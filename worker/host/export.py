@@ -10,7 +10,7 @@ import json
 import os
 import sys
 
-from worker import cli
+from worker import cli, stdout
 from worker.documents import strict_json
 from worker.exports import evidence
 from worker.gaps import gap
@@ -115,8 +115,7 @@ def write(path, text):
     """To stdout, or to `path` as a whole or not at all."""
     try:
         if path == "-":
-            while text:
-                text = text[os.write(1, text):]
+            stdout.put(1, text)
             return 0
         temporary = "%s.new-%s" % (path, os.urandom(4).hex())
         try:

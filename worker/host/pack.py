@@ -17,7 +17,7 @@ import json
 import os
 import stat
 
-from worker import cli, manifest
+from worker import cli, manifest, stdout
 from worker import session as names
 from worker.host.arguments import ODD, Misuse, parse
 
@@ -107,5 +107,4 @@ def send(file, text):
 
 
 def write(data):
-    while data:
-        data = data[os.write(1, data):]
+    stdout.put(1, data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from worker import cli
+from worker import cli, stdout
 from worker.host import terminal
 from worker.host.arguments import ODD, Misuse, parse
 from worker.host.outcome_directory import NotReadable
@@ -39,8 +39,7 @@ def main(words):
 def write(target, data):
     """To standard output for `-`; else to a new file that then takes the name: what an agent planted there is not followed."""
     if target == "-":
-        while data:
-            data = data[os.write(1, data) :]
+        stdout.put(1, data)
         return
     partial = "%s.%d.partial" % (target, os.getpid())
     fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)

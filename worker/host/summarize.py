@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 
-from worker import cli
+from worker import cli, stdout
 from worker.documents import strict_json
 from worker.host import terminal
 from worker.host.arguments import ODD, Misuse, parse_any
@@ -104,7 +104,7 @@ def work(names, given):
         for name in (TSV, JSON, HTML):
             os.replace(os.path.join(folder, partial(name)), os.path.join(folder, name))
     if "--json" in given:
-        os.write(1, strict_json(document) + b"\n")
+        stdout.put(1, strict_json(document) + b"\n")
     elif "--tsv" not in given:
         terminal.write("\n".join(screen(document, folder)) + "\n")
     return totals
