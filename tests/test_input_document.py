@@ -94,6 +94,7 @@ BAD = [
     ({"bodies": "some"}, "bodies: must be one of all, errors, none"),
     ({"watch_stdin": "yes"}, "watch_stdin: must be true or false"),
     ({"labels": []}, "labels: must be an object"),
+    (b'{"command": ["true"], "labels": %s1%s}' % (b'{"a": [' * 60, b"]}" * 60), "labels: must not be nested more than 100"),
 ]
 
 

@@ -219,6 +219,19 @@ def test_ipv6(tmp_path):
     assert header(server.requests[0][1], b"host") == b"[::1]:%d" % server.port
 
 
+def test_an_ipv6_zone_leads_to_an_interface_and_stays_here(tmp_path):
+    try:
+        with open("/proc/net/if_inet6") as table:
+            link = next(line.split() for line in table if line.startswith("fe80"))
+        address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(link[0]))
+        server = RawServer([[OK]], socket.AF_INET6, (address, 0, 0, int(link[1], 16)))
+    except (OSError, StopIteration):
+        pytest.skip("no interface has a link-local address here")
+    with server, Proxied(tmp_path, "http://[%s%%25%s]:%d" % (address, link[-1], server.port)) as proxy:
+        assert proxy.ask(b"1").status == 200
+    assert header(server.requests[0][1], b"host") == b"[%s]:%d" % (address.encode(), server.port)  # RFC 6874 section 3
+
+
 def test_a_unix_socket(tmp_path):
     path = str(tmp_path / "s")
     with RawServer([[OK]], socket.AF_UNIX, path) as server, Proxied(tmp_path, None, socket=path) as proxy:

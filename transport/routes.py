@@ -22,7 +22,8 @@ class BadAddress(ValueError):
 
 
 def split_url(url):
-    """-> (scheme, host, port, path, query); host without brackets, path without a trailing slash, query without `?`."""
+    """-> (scheme, host, port, path, query); host without brackets, with an IPv6 zone after %, path without a trailing slash, query
+    without `?`."""
     scheme, found, rest = url.partition("://")
     scheme = scheme.lower()
     if not found or scheme not in DEFAULT_PORTS:
@@ -35,7 +36,7 @@ def split_url(url):
         host, bracket, port = authority[1:].partition("]")
         if not bracket or (port and not port.startswith(":")):
             raise BadAddress("an IPv6 address in a URL stands in brackets")
-        port = port[1:]
+        host, port = host.replace("%25", "%"), port[1:]  # RFC 6874: a zone stands behind an escaped %
     else:
         host, _, port = authority.partition(":")
     if not host or (port and not (port.isdigit() and port.isascii() and 0 < int(port) < 65536)):
@@ -57,7 +58,8 @@ class Route:
         self._pairs += ["%s=%s" % (_escape(name), _escape(str(value))) for name, value in (query or {}).items()]
         self._joined = {}  # targets are few, and asked for again and again
         self._names = {pair.partition("=")[0] for pair in self._pairs}
-        host = "[%s]" % self.host if ":" in self.host else self.host
+        self.name = self.host.partition("%")[0]  # a zone means something to this machine only
+        host = "[%s]" % self.name if ":" in self.host else self.host
         self.authority = host if self.port == DEFAULT_PORTS[self.scheme] else "%s:%d" % (host, self.port)
 
     def is_api(self, path):

@@ -192,7 +192,7 @@ class Upstream:
         try:
             if self.way and not self.unix_socket:
                 self.way.tunnel(Stream(sock), route, watch)
-            return self._context().wrap(sock, route.host, watch)
+            return self._context().wrap(sock, route.name, watch)
         except BaseException:
             watch.forget()
             sock.close()

@@ -12,6 +12,7 @@ SENTENCES = {
     "exclusiveMinimum": "must be more than %s",
     "maximum": "must be finite and at most %s",
     "pattern": "must be UID or UID:GID in digits, below 4294967295",
+    "depth": "must not be nested more than %s levels deep",
     "nul": "must not contain a NUL character",
     "surrogate": "contains half of a surrogate pair, which is no character",
     "either": "cannot be given together with %s",

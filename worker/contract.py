@@ -35,6 +35,7 @@ KEYWORDS = {
 }
 _NAME = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"  # of a header: RFC 9110 5.6.2
 _FRAMING = ("connection", "content-length", "expect", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade")
+DEEPEST = 100  # levels of `labels`
 # Refused in a file, because a file can be read by the agent (DESIGN 6).
 ONLY_ON_STDIN = (("model", "api_key"), ("", "seal_key"))
 EITHER = (("", "prompt", "prompt_file"), ("", "model", "model_base_url"), ("model", "api_key_env", "api_key_file"),
@@ -93,7 +94,7 @@ def filled(schema, value):
 def load(source, text):
     """The job in document `text` (bytes); `source` is its path, or `-` for standard input. Raises BadInput."""
     document = _parse(text)
-    broken = violation(INPUT, document) or _first(rule(document, source) for rule in (_either, _stdin_only, _endpoint))
+    broken = violation(INPUT, document) or _first(rule(document, source) for rule in (_either, _stdin_only, _labels, _endpoint))
     if broken:
         from worker.complaints import sentence
 
@@ -147,6 +148,16 @@ def _stdin_only(document, source):
     for part, name in ONLY_ON_STDIN if source != "-" else ():
         if name in (document.get(part, {}) if part else document):
             return (part + "." + name).lstrip("."), "stdin", None
+
+
+def _labels(document, source):
+    if _deeper(document.get("labels"), DEEPEST):  # they are written again at the end, when it is too late to refuse them
+        return "labels", "depth", DEEPEST
+
+
+def _deeper(value, levels):
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return not levels or any(_deeper(one, levels - 1) for one in inner)
 
 
 def _endpoint(document, source):
