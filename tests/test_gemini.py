@@ -4,6 +4,7 @@ from __future__ import annotations
 import pytest
 
 from tests import transcript_corpus as corpus
+from transport.provider_errors import finish_kind
 from worker.harnesses import gemini_reader as reader
 from worker.harnesses import gemini_wire
 
@@ -59,7 +60,7 @@ def test_the_terminal_event(events, terminal, limit):
 @pytest.mark.parametrize("finish,terminal", [("STOP", "success"), ("SAFETY", "failure"), ("MAX_TOKENS", "failure")])
 def test_a_refusal_and_the_output_limit_are_no_success(tmp_path, finish, terminal):
     state, stdout, _ = corpus.load("gemini", "tools", tmp_path)
-    wire = {"main": {"last": {"finish": finish}}, "user_agents": ["GeminiCLI-tui/0.61.0/m (linux)"]}
+    wire = {"main": {"last": {"finish": finish}, "ended_by": finish_kind(finish)}, "user_agents": ["GeminiCLI-tui/0.61.0/m (linux)"]}
     evidence = corpus.collect(reader, state, stdout, str(tmp_path / "session"), wire=wire)
     assert (evidence["live"].terminal, evidence["version"]) == (terminal, "0.61.0")
 

@@ -135,6 +135,19 @@ def test_the_clis_own_repeats_of_a_request_belong_to_its_model_call(tmp_path):
         ("1", "r1", [1, 2, 3]), ("4", "r2", [4]), ("5", "r3", [5])]  # fmt: skip
 
 
+@pytest.mark.parametrize("most", [1000, 2])
+def test_a_record_that_was_written_late_stands_where_its_request_does(tmp_path, monkeypatch, most):
+    """A client that has its answer may ask the same again, and fail, before the first record is on disk."""
+    monkeypatch.setattr(observations, "MOST_EARLY", most)
+    home, failed = Home(tmp_path), {"fingerprint": "f", "failure": "server_error"}
+    home.write([meta(), message("x"), END])
+    home.attempts([attempt(2, 2, THREAD, **failed), attempt(1, 1, THREAD, "r1", fingerprint="f"),
+                   attempt(3, 2, THREAD, "r2", 2, fingerprint="f"), attempt(5, 4, THREAD, "r4"), attempt(6, 5, THREAD, "r5"),
+                   attempt(4, 3, THREAD, "r3"), attempt(8, 6, THREAD, "r6")])  # fmt: skip
+    (root,) = invocations(home.collect([announced()], wire={"requests": 6}))
+    assert [one["attempts"] for one in root["model_calls"]] == [[1], [2, 3], [4], [5], [6], [8]]
+
+
 def test_a_response_id_that_two_requests_carried(tmp_path):
     home = Home(tmp_path)
     home.write([meta(), message("x"), record("token_usage_record", {"response_id": "r1", "thread_token_usage": figures(10, 1)})])

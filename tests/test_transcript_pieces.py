@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import threading
 
 import pytest
 
+from tests import transcript_corpus
 from tests.rollouts import (
     Home,
     announced,
@@ -80,6 +82,35 @@ def test_the_layout_does_not_matter(tmp_path):
         (tmp_path / name).mkdir()
         found.append(told(tmp_path / name, [layout(value) for value in values])[:2])
     assert found[0] == found[1] == found[2]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_record(tmp_path):
+    found = []
+    for name, mark in (("bare", ""), ("marked", "\ufeff")):
+        (tmp_path / name).mkdir()
+        found.append(told(tmp_path / name, [mark + usual(meta()), usual(message("m")), usual(tokens(figures(5, 6)))]))
+    gaps = [[one["code"] for one in each[2]] for each in found]
+    assert found[0][:2] == found[1][:2] and found[0][3] == found[1][3] and gaps[0] == gaps[1]
+
+
+MARKED, TWICE = b"\xef\xbb\xbf%s", b"%s%s"
+CHANGED = [("claude_code", "tools_and_sub_agent", MARKED), ("gemini", "tools", MARKED), ("qwen", "error_after_tool", MARKED),
+           ("mini", "tools", MARKED), ("claude_code", "error_after_tool", TWICE), ("qwen", "error_after_tool", TWICE)]
+
+
+@pytest.mark.parametrize("harness, case, change", CHANGED)
+def test_marked_and_repeated_transcripts_of_others(harness, case, change, tmp_path):
+    """A mark before the first record, or every record once more (a resumed session that copied its history), change nothing."""
+    state, stdout, wanted = transcript_corpus.load(harness, case, tmp_path)
+    for path in transcript_corpus.files(state):
+        with open(path, "rb") as file:
+            data = file.read()
+        with open(path, "wb") as file:
+            file.write(change % ((data,) * change.count(b"%s")))
+    reader = importlib.import_module("worker.harnesses.%s_reader" % harness)
+    found = transcript_corpus.summary(transcript_corpus.collect(reader, state, stdout, str(tmp_path / "session")))
+    also = set(found.pop("gaps")) - set(wanted.pop("gaps"))
+    assert found == wanted and also <= ({"transcript_record_repeated", "model_attempts_untold"} if change is TWICE else set())
 
 
 def test_what_is_no_record_is_a_gap_each(tmp_path):

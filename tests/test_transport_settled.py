@@ -99,6 +99,22 @@ def test_a_stream_that_breaks_after_its_terminal_event_is_counted_once(tmp_path)
     assert fold_attempts([record]) == summary
 
 
+def test_the_last_answer_is_the_one_that_ended_last_whichever_was_written_last(tmp_path):
+    """The first stream stays open after its last event; its record comes after that of the failure which decides the run."""
+    go, refused = threading.Event(), json_answer(b'{"error":{"code":"invalid_api_key","message":"no"}}', b"401 No")
+    with RawServer([[HEAD + CHUNK + chunk(TERMINAL), ("wait", go), END], [refused]]) as server, Proxied(tmp_path, server.url) as proxy, \
+            proxy.connect() as client:
+        client.send(request(b"1"))
+        assert client.until(TERMINAL) and proxy.ask(b"2").status == 401
+        assert proxy.transport.summary()["main"]["last"]["failure"] == "authentication"
+        go.set()
+        assert client.reply().end == "framed"
+        records = proxy.records(2)
+    summary = proxy.transport.summary()
+    assert summary["main"]["last"]["failure"] == "authentication" and summary["main"]["succeeded"] == 1
+    assert fold_attempts(records[::-1]) == fold_attempts(records) == summary
+
+
 def test_a_failure_event_in_a_stream_is_settled_too(tmp_path):
     go, more = threading.Event(), threading.Event()
     with RawServer([[HEAD + CHUNK, ("wait", more), chunk(FAILED), ("wait", go), END]]) as server, Proxied(tmp_path, server.url) as proxy, \

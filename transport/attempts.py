@@ -115,7 +115,8 @@ class Summary:
         if not record["main"]:
             counts["aux_failed"] += bool(failed and final and record["dialect"])  # a probe may well find nothing
             return
-        self.last = record
+        if self.last is None or ended(record) >= ended(self.last):  # a line may be written after that of a later answer
+            self.last = record
         if failed:
             self._broken[record["fingerprint"]] = True
             if len(self._broken) > REMEMBERED:
@@ -147,6 +148,12 @@ class Summary:
             limit=self.limit, usage=add_up(self.spent[True], self.spent[False]) if counts["usage_attempts"] else None,
             threads={key: dict(value) for key, value in self._threads.items()},
             models=list(self._models), user_agents=list(self._agents))
+
+
+def ended(record):
+    """When its answer ended: a record whose end is not known is the newest."""
+    at = record["ended_at"]
+    return at if isinstance(at, (int, float)) else float("inf")
 
 
 def lacks_usage(record):

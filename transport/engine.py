@@ -167,7 +167,8 @@ class Engine:
         """Write a record, once: the handler and a stop may both come here."""
         if opened and self.live.pop(record["seq"], None) is None:
             return
-        record["ended_at"] = monotonic() + self.epoch
+        if record["ended_at"] is None:  # else its answer ended before: what a client or server does then is not its time
+            record["ended_at"] = monotonic() + self.epoch
         self.book.write(record)
 
     # -- time ----------------------------------------------------------------------------------------------------

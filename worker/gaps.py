@@ -60,6 +60,7 @@ GAPS = {
     "model_attempts_untold": "the CLI made model requests that its events and answers do not tell of",
     "transcript_superseded": "the CLI took records of its transcript back; they are kept in the conversation",
     "harness_message": "a message in the user's name that the CLI itself made",
+    "transcript_record_repeated": "a record stands in the transcript more than once; the first counts",
     "transcript_unreadable": "a transcript is in a format that this Python cannot read; it was copied only",
     "gaps_truncated": "more gaps than can be kept",
 }

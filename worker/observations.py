@@ -19,6 +19,7 @@ __all__ = ("GAPS", "Gaps", "Records", "gap", "document", "chunks", "join", "link
 
 SPILL = 500  # records kept in memory; more go to an unlinked file in the session directory
 ATTEMPTS = "model_attempts.jsonl"
+MOST_EARLY = 1000  # records that are kept back for one that is written late: a stream may stay open for the whole run
 INVOCATION_STATUS = {"completed": "completed", "failed": "failed", "incomplete": "incomplete"}
 SANDBOX_OUTCOMES = {"wall_timeout": "timeout", "out_of_memory": "oom", "cancelled": "cancelled", "worker_error": "sandbox_error"}
 
@@ -77,7 +78,24 @@ class Records:
 
 
 def read_attempts(dirfd):
-    """The attempt records of the session directory; unreadable lines are left out (the writer never leaves one)."""
+    """The attempt records of the session directory in the order of their `seq`; unreadable lines are left out (the writer never
+    leaves one).  A line is written when its exchange is over, and a client that has its answer may be faster than that."""
+    held, due = {}, 1
+    for record in attempt_lines(dirfd):
+        seq = record.get("seq")
+        if not isinstance(seq, int) or seq < due or seq in held:
+            yield record
+            continue
+        held[seq] = record
+        due = min(held) if len(held) > MOST_EARLY else due
+        while due in held:
+            yield held.pop(due)
+            due += 1
+    for seq in sorted(held):
+        yield held[seq]
+
+
+def attempt_lines(dirfd):
     try:
         fd = os.open(ATTEMPTS, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dirfd)
     except OSError:

@@ -143,7 +143,7 @@ def first_record(root, path):
     finally:
         os.close(fd)
     try:
-        _, kind, payload = split(head.split(b"\n", 1)[0].strip().decode("utf-8", "replace"))
+        _, kind, payload = split(head.split(b"\n", 1)[0].strip().decode("utf-8-sig", "replace"))
     except (ValueError, RecursionError):
         return {}
     return payload if kind == "session_meta" and isinstance(payload, dict) else {}

@@ -23,6 +23,7 @@ from worker.keep import temporary
 from worker.observations import Records, join, link_compactions, read_attempts
 
 IN_MEMORY = 1 << 20
+MOST_IDS = 1 << 16  # records of one transcript that are known again
 LARGEST_DOCUMENT = 256 << 20  # of a transcript that is one JSON document
 
 
@@ -182,7 +183,9 @@ class Reading:
         return os.fdopen(os.open(native[len("native/") :], files.OPEN_FILE, dir_fd=self.run["native_dirfd"]), "rb", 1 << 20)
 
     def objects(self, native):
-        """(offset, JSON object) of each line of a copied file; what is none is a gap."""
+        """(offset, JSON object) of each line of a copied file; what is none is a gap.  A record that stands there again, by its
+        `uuid`, is left out: its answer was paid and its tool ran once."""
+        seen = set()
         with self.open(native) as file:
             for offset, line in files.lines(file, native, self.gaps):
                 text = line.strip(b"\r\n \t\0")
@@ -198,6 +201,12 @@ class Reading:
                     code = "agent_artifact_record_unparseable" if line.endswith(b"\n") else "transcript_truncated"
                     self.gaps.add(code, "%s: %s" % (type(error).__name__, str(error)[:200]), None, native, offset)
                     continue
+                again = hash(value["uuid"]) if isinstance(value.get("uuid"), str) else None
+                if again in seen:
+                    self.gaps.add("transcript_record_repeated", None, None, native, offset, key="uuid")
+                    continue
+                if again is not None and len(seen) < MOST_IDS:
+                    seen.add(again)
                 yield offset, value
 
     def whole(self, native):
@@ -208,7 +217,7 @@ class Reading:
             if len(data) > LARGEST_DOCUMENT:
                 self.gaps.add("transcript_limit", "a document of more than %d bytes" % LARGEST_DOCUMENT, file=native, key="size")
                 return None
-            value = DECODER.decode(data.decode("utf-8", "replace").strip("\0\r\n \t"))
+            value = DECODER.decode(data.decode("utf-8-sig", "replace").strip("\0\r\n \t"))
             if not isinstance(value, dict):
                 raise ValueError("no JSON object")
             return value

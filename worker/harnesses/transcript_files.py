@@ -19,6 +19,7 @@ from worker.harnesses.codex_lines import not_utf8
 MOST_ENTRIES = 20000
 MOST_FILES = 500
 MOST_BYTES = 1 << 30  # of all transcripts of a run; sparse files of terabytes are cheap to plant
+MARK = b"\xef\xbb\xbf"
 LONGEST_LINE = 16 << 20
 CHUNK = 256 << 10
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -218,6 +219,7 @@ def texts(data, name, gaps):
     is converted that is not looked at.  A line that is no UTF-8 comes alone, as real text, and its size in place of the None.
     Memory is that of a piece, or of a line; a line over the bound is a gap."""
     for offset, block, ended in whole_lines(data, name, gaps):
+        offset, block = without_mark(offset, block)
         if is_utf8(block):
             yield offset, block.decode("latin-1"), ended, None
             continue
@@ -225,6 +227,11 @@ def texts(data, name, gaps):
             good = is_utf8(line)
             yield offset, line.decode("latin-1" if good else "utf-8", "replace"), ended, None if good else len(line)
             offset += len(line) + 1
+
+
+def without_mark(offset, data):
+    """Without the byte order mark that tools which copy or edit a file may put before its first line."""
+    return (3, data[3:]) if offset == 0 and data[:3] == MARK else (offset, data)
 
 
 def is_utf8(data):
@@ -272,4 +279,4 @@ def lines(file, name, gaps):
                 offset += len(line)
             gaps.add("transcript_line_too_long", "%d bytes" % (offset - start), file=name, offset=start)
             continue
-        yield start, line
+        yield without_mark(start, line)
