@@ -11,7 +11,7 @@ import pytest
 
 from tests.proxied import TOKEN, Proxied, request
 from tests.rawserver import RawServer, json_answer
-from transport import waits
+from transport import departure
 
 OK = json_answer()
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -99,9 +99,25 @@ def test_a_half_closed_client_gets_its_answer(tmp_path):
 def test_only_a_socket_that_stays_away_is_gone(monkeypatch, seen, gone):
     """/proc/net/tcp is not read in one step: under many connections the line of a living socket may be missing once."""
     looks = iter(seen)
-    monkeypatch.setattr(waits, "_LOOKS", (0,) * len(seen))
-    monkeypatch.setattr(waits, "_peer_inode", lambda sock: next(looks))
-    assert waits.closed_by_peer(None) is gone
+    monkeypatch.setattr(departure, "_LOOKS", (0,) * len(seen))
+    monkeypatch.setattr(departure, "peer_inode", lambda sock: next(looks))
+    assert departure.closed_by_peer(None) is gone
+
+
+def test_the_kernel_and_its_table_say_the_same():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        here = listener.accept()[0]
+    with here:
+        ends = [(socket.inet_aton(host), port) for host, port in (here.getpeername(), here.getsockname())]
+        inode, answers = os.fstat(client.fileno()).st_ino, departure._asked(*ends) is not None  # not in gVisor
+        for act, seen in ((lambda: None, inode), (lambda: client.shutdown(socket.SHUT_WR), inode), (client.close, 0)):
+            act()
+            assert departure._listed(*ends) == seen
+            assert departure._asked(*ends) == (seen if answers else None)
+            assert departure.closed_by_peer(here) is (seen == 0)
+        nobody = (ends[0][0], 1)
+        assert departure._asked(nobody, ends[1]) is None and departure._listed(nobody, ends[1]) == departure._MISSING
 
 
 def test_a52_a_stopped_run_ends_every_stream_and_records_it(tmp_path):

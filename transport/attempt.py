@@ -116,9 +116,8 @@ class Attempt:
         engine, body, link, watch = self.engine, self.body, self.link, self.client.watch
         eager = False
         while not body.done:
-            until, on_timeout = self._timeouts("idle") if engine.timed or not self.released else (None, None)
             try:
-                data = link.read(watch, until, on_timeout, eager)
+                data = link.take() or link.read(watch, *self._timeouts("idle"), eager)
             except HoldOver:
                 self._hold_is_over()
                 continue

@@ -172,11 +172,10 @@ def left_after_the_end(record):
 def add_up(total, usage):
     """Sums per name; a name that no attempt knows stays null, and a contradiction in one is one in the sum."""
     total = total.copy()
-    if usage.get("inconsistent"):
-        total["inconsistent"] = True
-    for name in USAGE:
-        value = usage.get(name)
-        if value is not None:
+    for name, value in usage.items():
+        if name == "inconsistent" and value:
+            total[name] = True
+        elif value is not None and name in NO_USAGE:
             total[name] = value + (total[name] or 0)
     return total
 

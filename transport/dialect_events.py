@@ -28,9 +28,9 @@ PREAMBLE = {
     "generate_content": (),
 }
 _ANSWER_KEYS = {
-    "responses": ("output", "status", "object"),
-    "messages": ("content", "role"),
-    "generate_content": ("candidates", "promptFeedback", "usageMetadata"),
+    "responses": frozenset(("output", "status", "object")),
+    "messages": frozenset(("content", "role")),
+    "generate_content": frozenset(("candidates", "promptFeedback", "usageMetadata")),
 }
 
 
@@ -113,7 +113,7 @@ def is_answer(dialect: str | None, value: dict) -> bool:
     Completions has a choice: servers that have nothing to say answer 200 with none."""
     if dialect == "chat":
         return bool(value.get("choices"))
-    return dialect is None or any(key in value for key in _ANSWER_KEYS[dialect])
+    return dialect is None or not _ANSWER_KEYS[dialect].isdisjoint(value)
 
 
 def _names(facts: Reader, value: dict, identity: str, model: str) -> None:

@@ -38,6 +38,7 @@ class Engine:
         self.settings, self.stop_fd, self.dirfd = settings, face.stop_fd, settings["dirfd"]
         self.retry = dict(DEFAULT_RETRY, **{k: v for k, v in (settings.get("retry") or {}).items() if v is not None})
         self.limits = settings.get("limits") or {}
+        self.token_limits = [(name, self.limits[name]) for name in ("total_tokens", "output_tokens") if self.limits.get(name)]
         self.token, self.api = face.token, settings.get("api")
         socket_path = settings.get("socket")
         self.route = Route(settings.get("base_url") or "http://localhost", self.api, settings.get("query"))
@@ -112,9 +113,8 @@ class Engine:
         limit = self.limits.get("requests")
         if limit and self._counts[request.main] > limit * share:
             return "request_limit", "%d" % (limit * share)
-        for name in ("total_tokens", "output_tokens"):
-            limit = self.limits.get(name)
-            if limit and (self.book.spent(request.main)[name] or 0) >= limit * share:
+        for name, limit in self.token_limits:
+            if (self.book.spent(request.main)[name] or 0) >= limit * share:
                 return "token_limit", "%d %s" % (limit * share, name.replace("_", " "))
         return None
 

@@ -18,7 +18,7 @@ def text_of(value: object, limit: int = _LONGEST) -> str | None:
     """A string that is safe to write as UTF-8 (no lone surrogates) and bounded; None for other things."""
     if not isinstance(value, str):
         return None
-    return value[:limit].encode("utf-8", "replace").decode("utf-8")
+    return value[:limit] if value.isascii() else value[:limit].encode("utf-8", "replace").decode("utf-8")
 
 
 def _code(value: object) -> str | int | None:

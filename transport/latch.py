@@ -19,21 +19,17 @@ def fingerprint(method, target, sha256):
 
 
 class Entry:
-    __slots__ = ("failures", "ambiguous", "answer", "failure", "rule", "until", "wait_until", "refusal", "detail", "said",
-                 "status")
-
-    def __init__(self):
-        self.failures = 0        # attempts that failed since the last success
-        self.ambiguous = 0       # of them: sent, and no answer; each may have been a paid generation
-        self.answer = None       # the last real answer
-        self.rule = None         # why it is latched for good
-        self.until = None        # monotonic: latched until then
-        self.wait_until = None   # monotonic: a wait is open until then
-        self.failure = None      # kind of the last failure
-        self.said = None         # the provider's words in it (`provider_error` of the record)
-        self.status = None       # the upstream's status in it, also where the answer broke off
-        self.refusal = None      # our own answer where there is no real one, and its words
-        self.detail = ""
+    failures = 0        # attempts that failed since the last success
+    ambiguous = 0       # of them: sent, and no answer; each may have been a paid generation
+    answer = None       # the last real answer
+    rule = None         # why it is latched for good
+    until = None        # monotonic: latched until then
+    wait_until = None   # monotonic: a wait is open until then
+    failure = None      # kind of the last failure
+    said = None         # the provider's words in it (`provider_error` of the record)
+    status = None       # the upstream's status in it, also where the answer broke off
+    refusal = None      # our own answer where there is no real one, and its words
+    detail = ""
 
     def keep(self, answer):
         """`answer` has a body to be closed; the older one goes."""

@@ -46,10 +46,12 @@ class Spool:
 
     def whole(self):
         """All of it, or None where it is on disk."""
+        pieces = self._pieces
+        if len(pieces) == 1:  # so it is most often, and then nothing is on disk
+            return pieces[0]
         if self._fd >= 0:
             return None
-        if len(self._pieces) != 1:
-            self._pieces = [b"".join(self._pieces)]
+        self._pieces = [b"".join(pieces)]
         return self._pieces[0]
 
     def head(self, limit=IN_MEMORY):

@@ -26,7 +26,7 @@ from transport.waits import POLLIN, POLLOUT, monotonic
 CONNECT_TIMEOUT = 10.0      # for the last address; the others get FIRST_TRY, so a dead IPv6 route costs little
 FIRST_TRY = 3.0
 READ = 65536
-MAX_IDLE = 32
+MAX_IDLE = 64               # as many as there may be streams at once: a TLS handshake costs more than ten requests
 IDLE_FOR = 50.0             # seconds; below the 60 s of common load balancers
 ONE_SEND = 128 * 1024       # head and body together in one send up to here
 MAX_INTERIM = 32
@@ -92,11 +92,13 @@ class Link:
         self.data += data
         return not data or http1.refuses_request(self.data)
 
+    def take(self):
+        """What was read already, and waits for nobody."""
+        data, self.data = self.data, b""
+        return data
+
     def read(self, watch, until, on_timeout, eager=True):
         """The next bytes; b"" at the end. `eager`: bytes are probably there, try before polling."""
-        if self.data:
-            data, self.data = self.data, b""
-            return data
         while True:
             if not eager and not self.stream.buffered() and not watch.wait(self.fd, self.stream.events, until):
                 raise on_timeout()
@@ -126,7 +128,7 @@ class Link:
 
     def _more_head(self, watch, timeouts, data):
         try:
-            more = self.read(watch, *timeouts("idle" if data else "first_byte"))
+            more = self.take() or self.read(watch, *timeouts("idle" if data else "first_byte"))
         except OSError as error:
             raise from_os_error("head", error)
         if not more:

@@ -3,23 +3,18 @@
 Rules of this file
 - No wait has a tick. It ends by a descriptor or by a real deadline (DESIGN 13: no timer wake-ups).
 - `stop` is the read end of a pipe whose write end is closed once: every poll of every thread wakes by it, for good.
-- A client's FIN is not a departure: HTTP/1.1 allows a half-close (RFC 9112 9.6). On loopback the kernel can tell: the
-  client's own socket in /proc/net/tcp has inode 0 once it is closed. FIN is sent a moment before the inode goes
-  (tcp_close, then sock_orphan), hence the second and third look. Without /proc a FIN counts as half-close.
+- A client's FIN is not a departure: HTTP/1.1 allows a half-close (departure.py).
 """
 from __future__ import annotations
 
 import select
-import socket
-import struct
 import time
 
+from transport.departure import closed_by_peer
 from transport.errors import ClientLeft, Stopped
 
 POLLIN, POLLOUT = select.POLLIN, select.POLLOUT
 _RDHUP = getattr(select, "POLLRDHUP", 0x2000)
-_LOOKS = (0, 0.002, 0.03)
-_MISSING = -1
 monotonic = time.monotonic
 
 
@@ -86,34 +81,3 @@ class Watch:
             raise ClientLeft()
         self._client_mask = 0  # half-closed: a reset still wakes us
         self._poll.modify(self._client_fd, 0)
-
-
-def closed_by_peer(sock):
-    """After a FIN: is the peer's socket on this machine closed (True), or only half-closed or unknown (False)? The table is not
-    read in one step, so a line may be missing while connections come and go: only one that stays away is gone."""
-    missing = 0
-    for pause in _LOOKS:
-        if pause:
-            time.sleep(pause)
-        inode = _peer_inode(sock)
-        if inode is None:
-            return False
-        if inode == 0:
-            return True
-        missing += inode == _MISSING
-    return missing == len(_LOOKS)
-
-
-def _peer_inode(sock):
-    """Inode of the socket at the other end; 0 when it is closed, _MISSING when it is not listed, None when nobody can say."""
-    try:
-        ends = [(struct.unpack("=I", socket.inet_aton(host))[0], port)
-                for host, port in (sock.getpeername()[:2], sock.getsockname()[:2])]
-        wanted = (" %08X:%04X %08X:%04X " % (ends[0] + ends[1])).encode()
-        with open("/proc/net/tcp", "rb") as table:
-            for line in table:
-                if wanted in line:
-                    return int(line.split()[9])
-    except (OSError, ValueError, IndexError, struct.error):
-        return None
-    return _MISSING
