@@ -22,8 +22,8 @@ class BadAddress(ValueError):
 
 
 def split_url(url):
-    """-> (scheme, host, port, path, query); host without brackets, with an IPv6 zone after %, path without a trailing slash, query
-    without `?`."""
+    """-> (scheme, host, port, path, query); host without brackets, with an IPv6 zone after %, path without a trailing slash,
+    query without `?`."""
     scheme, found, rest = url.partition("://")
     scheme = scheme.lower()
     if not found or scheme not in DEFAULT_PORTS:
