@@ -1,4 +1,4 @@
-"""The real agent CLIs, from npm, each version once under .cache/; `python3 tests/real_cli.py 0.144.4` prints the path.
+"""The real agent CLIs, from npm, each version once under .cache/; `python3 -m tests.real_cli 0.144.4` prints the path.
 
 The native program is what the worker launches, so that is what path() gives; wrapper() gives the npm script. Codex's
 Linux build is static and needs no node to run. `--ignore-scripts`: nothing of the package runs at installation.
@@ -11,8 +11,8 @@ import shutil
 import subprocess
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-CACHE = os.path.join(ROOT, ".cache")
+from tests.installed import CACHE, one_at_a_time
+
 CODEX = ("0.144.4", "0.171.0")
 NATIVE = "node_modules/@openai/codex*/vendor/*-linux-*/bin/codex"
 
@@ -41,6 +41,12 @@ def why_not(versions=CODEX):
 
 
 def install(version):
+    with one_at_a_time(folder(version)):
+        if not installed(version):
+            by_npm(version)
+
+
+def by_npm(version):
     done = subprocess.run(["npm", "install", "--prefix", folder(version), "--no-audit", "--no-fund", "--ignore-scripts",
                            "@openai/codex@" + version], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, timeout=600)

