@@ -128,11 +128,12 @@ class Engine:
         self.request_ended(request, failure)
 
     def request_ended(self, request, final_failure=None):
-        if request.main:
-            with self.lock:
-                was_open = self._open.pop(request.id, None)
-            if final_failure and was_open:
-                self.face.final_answer(final_failure)
+        if request.id not in self._open:  # auxiliary, or ended when it was settled
+            return
+        with self.lock:
+            was_open = self._open.pop(request.id, None)
+        if final_failure and was_open:
+            self.face.final_answer(final_failure)
 
     def opened_main(self, request):
         """Where the handler notes what an open main request is doing; None for the others."""
