@@ -9,11 +9,11 @@ the provider sent none; messages of the model `<synthetic>` are the CLI's own wo
 
 from __future__ import annotations
 
-from worker.harnesses.codex_events import keep, words
+from worker.harnesses import live
+from worker.harnesses.live import keep, words
 
 SYNTHETIC = "<synthetic>"
 TURN_LIMITS = ("error_max_turns",)
-MOST_OPEN = 4096
 
 # (pattern, kind, does it count only without a wire, where it was seen)
 ERRORS = (
@@ -34,26 +34,13 @@ ERRORS = (
 )
 
 
-class Live:
-    """Follows the events; attributes as in codex_events.Live."""
-
+class Live(live.Live):
+    HANDLERS = {"system": "on_system", "assistant": "on_assistant", "user": "on_user", "result": "on_result"}
     VERSION = "claude_code_version"
 
     def __init__(self):
-        self.terminal = self.message = self.final_message = self.partial_message = self.thread_id = None
-        self.usage = self.last_tool = self.limit = self.version = None
-        self.events = self.messages = self.results = self.retries = 0
-        self.warnings, self.errors, self.open, self.tools = [], [], {}, {}
-
-    def feed(self, event):
-        """One parsed line of stdout; anything but an object is no event."""
-        if not isinstance(event, dict):
-            return
-        self.events += 1
-        kind = event.get("type")
-        name = HANDLERS.get(kind) if isinstance(kind, str) else None
-        if name:
-            getattr(self, name)(event)
+        super().__init__()
+        self.version, self.results, self.retries = None, 0, 0
 
     def on_system(self, event):
         kind = event.get("subtype")
@@ -65,9 +52,9 @@ class Live:
             self.retries += 1
             data = event.get("data") if isinstance(event.get("data"), dict) else event
             detail = "%s %s" % (data.get("error_status") or "", data.get("error") or data.get("reason") or "")
-            keep(self.warnings, {"code": "cli_retry", "detail": detail.strip()[:300]})
+            self.warn("cli_retry", detail.strip()[:300])
         elif kind in ("model_fallback", "model_refusal_no_fallback"):
-            keep(self.warnings, {"code": "cli_warning", "detail": kind})
+            self.warn("cli_warning", kind)
 
     def on_assistant(self, event):
         message = event.get("message")
@@ -78,14 +65,7 @@ class Live:
                 self.partial_message = words(block.get("text"))
                 self.messages += 1
             elif block.get("type") == "tool_use":
-                self.on_call(words(block.get("id")), words(block.get("name")) or "tool", block.get("input"))
-
-    def on_call(self, identity, name, given):
-        self.tools[name] = self.tools.get(name, 0) + 1
-        if identity and len(self.open) < MOST_OPEN:
-            self.open[identity] = name
-        detail = given.get("command") or given.get("file_path") or "" if isinstance(given, dict) else ""
-        self.last_tool = {"name": name, "detail": (words(detail) or "")[:200]}
+                self.begin(words(block.get("name")) or "tool", words(block.get("id")), block.get("input"))
 
     def on_user(self, event):
         message = event.get("message")
@@ -107,9 +87,6 @@ class Live:
         self.usage = event.get("modelUsage") or event.get("usage")
         if failed:
             keep(self.errors, self.message or "")
-
-
-HANDLERS = {"system": "on_system", "assistant": "on_assistant", "user": "on_user", "result": "on_result"}
 
 
 def blocks(message):

@@ -8,8 +8,8 @@ the end of a tool call when the last answer follows at once); ids are `item_N`, 
 
 from __future__ import annotations
 
-MOST_OPEN = 4096  # items started and not yet completed that are remembered
-MOST_WARNINGS = 100
+from worker.harnesses import live
+from worker.harnesses.live import MOST_OPEN, keep, words
 
 # (pattern, kind, does it count only without a wire, where it was seen).  Apostrophes: 0.171.0 writes U+2019.
 ERRORS = (
@@ -47,25 +47,11 @@ FALLBACK = "Model metadata for "
 ESTIMATES = "Heads up: Long threads and multiple compactions"
 
 
-class Live:
-    """Follows the events.  terminal: None, "success" or "failure"; message: the failure's words; final_message: the last
-    agent message of a successful turn (C28); partial_message: the last one of any; usage: raw, of the thread."""
-
-    def __init__(self):
-        self.terminal = self.message = self.final_message = self.partial_message = self.thread_id = None
-        self.usage = self.last_tool = self.limit = None
-        self.events = self.messages = 0
-        self.warnings, self.errors, self.open, self.tools = [], [], {}, {}
-
-    def feed(self, event):
-        """One parsed line of stdout; anything but an object is no event."""
-        if not isinstance(event, dict):
-            return
-        self.events += 1
-        kind = event.get("type")
-        handler = HANDLERS.get(kind) if isinstance(kind, str) else None
-        if handler:
-            handler(self, event)
+class Live(live.Live):
+    HANDLERS = {
+        "thread.started": "on_thread", "turn.started": "on_turn", "turn.completed": "on_success", "turn.failed": "on_failure",
+        "error": "on_error", "item.started": "on_item", "item.updated": "on_item", "item.completed": "on_item",
+    }  # fmt: skip
 
     def on_thread(self, event):
         self.thread_id = words(event.get("thread_id")) or self.thread_id
@@ -113,27 +99,3 @@ class Live:
             self.warn("cli_warning", words(item.get("message")) or "")
         elif kind != "reasoning":
             self.tools[kind] = self.tools.get(kind, 0) + 1
-
-    def warn(self, code, detail):
-        keep(self.warnings, {"code": code, "detail": detail[:1000]})
-
-
-HANDLERS = {
-    "thread.started": Live.on_thread,
-    "turn.started": Live.on_turn,
-    "turn.completed": Live.on_success,
-    "turn.failed": Live.on_failure,
-    "error": Live.on_error,
-    "item.started": Live.on_item,
-    "item.updated": Live.on_item,
-    "item.completed": Live.on_item,
-}
-
-
-def words(value):
-    return value if isinstance(value, str) else None
-
-
-def keep(kept, value):
-    if len(kept) < MOST_WARNINGS:
-        kept.append(value)

@@ -14,10 +14,9 @@ import os
 import re
 import stat
 
-from worker.harnesses import gemini, gemini_wire, reading
-from worker.harnesses.claude_code_events import MOST_OPEN
-from worker.harnesses.codex_events import keep, words
+from worker.harnesses import gemini, gemini_wire, live, reading
 from worker.harnesses.codex_lines import text_of, unix_time
+from worker.harnesses.live import keep, words
 
 __all__ = ("ERRORS", "Live", "collect")
 
@@ -52,25 +51,17 @@ ERRORS = (
 )
 
 
-class Live:
-    """Follows the events; attributes as in codex_events.Live."""
+class Live(live.Live):
+    """`open` holds (name, parameters, time) of a call."""
+
+    HANDLERS = {
+        "init": "on_init", "message": "on_message", "tool_use": "on_tool_use", "tool_result": "on_tool_result",
+        "error": "on_error", "result": "on_result",
+    }  # fmt: skip
 
     def __init__(self):
-        self.terminal = self.message = self.final_message = self.partial_message = self.thread_id = None
-        self.usage = self.last_tool = self.limit = None
-        self.events = self.messages = 0
-        self.warnings, self.errors, self.open, self.tools = [], [], {}, {}
+        super().__init__()
         self.looped, self.speaking = False, False
-
-    def feed(self, event):
-        """One parsed line of stdout; anything but an object is no event."""
-        if not isinstance(event, dict):
-            return
-        self.events += 1
-        kind = event.get("type")
-        name = HANDLERS.get(kind) if isinstance(kind, str) else None
-        if name:
-            getattr(self, name)(event)
 
     def on_init(self, event):
         self.thread_id = self.thread_id or words(event.get("session_id"))
@@ -87,11 +78,7 @@ class Live:
     def on_tool_use(self, event):
         self.speaking = False
         name, identity, given = words(event.get("tool_name")) or "tool", words(event.get("tool_id")), event.get("parameters")
-        self.tools[name] = self.tools.get(name, 0) + 1
-        if identity and len(self.open) < MOST_OPEN:
-            self.open[identity] = (name, given, unix_time(event.get("timestamp")))
-        detail = given.get("command") or given.get("file_path") or "" if isinstance(given, dict) else ""
-        self.last_tool = {"name": name, "detail": (words(detail) or "")[:200]}
+        self.begin(name, identity, given, (name, given, unix_time(event.get("timestamp"))))
 
     def on_tool_result(self, event):
         self.open.pop(words(event.get("tool_id")), None)
@@ -103,7 +90,7 @@ class Live:
             self.message = text
         else:
             self.looped = self.looped or text.startswith(LOOP)
-            keep(self.warnings, {"code": "cli_warning", "detail": text[:1000]})
+            self.warn("cli_warning", text)
 
     def on_result(self, event):
         """Success only with no error and no loop before it: the CLI says `success` for a loop, too."""
@@ -115,12 +102,6 @@ class Live:
         self.final_message = None if failed else self.partial_message
         self.limit = "turn_limit" if error.get("type") in TURN_LIMITS else None
         self.usage = event.get("stats")
-
-
-HANDLERS = {
-    "init": "on_init", "message": "on_message", "tool_use": "on_tool_use", "tool_result": "on_tool_result",
-    "error": "on_error", "result": "on_result",
-}  # fmt: skip
 
 
 def collect(run):

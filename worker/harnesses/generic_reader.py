@@ -8,47 +8,38 @@ that a program that has said its last word and does not exit can be stopped; for
 from __future__ import annotations
 
 from worker.gaps import Gaps
-from worker.harnesses.codex_events import keep, words
+from worker.harnesses import live
 from worker.harnesses.codex_rollout import bare_invocation
+from worker.harnesses.live import keep, words
 from worker.observations import Records, join, read_attempts
 
 ERRORS = ()
 TURN_LIMITS = ("error_max_turns",)
 
 
-class Live:
-    """Same attributes as the other harnesses' Live."""
+class Live(live.Live):
+    HANDLERS = {
+        "result": "on_result", "turn.completed": "on_success", "turn.failed": "on_failure", "error": "on_error",
+        "item.completed": "on_item",
+    }  # fmt: skip
 
-    def __init__(self):
-        self.terminal = self.message = self.final_message = self.partial_message = self.thread_id = None
-        self.usage = self.last_tool = self.limit = None
-        self.events = self.messages = 0
-        self.warnings, self.errors, self.open, self.tools = [], [], {}, {}
+    def on_success(self, event):
+        self.terminal, self.message, self.final_message = "success", None, self.partial_message
+        self.usage = event.get("usage")
 
-    def feed(self, event):
-        if not isinstance(event, dict):
-            return
-        self.events += 1
-        kind = event.get("type")
-        if kind == "result":
-            self.result(event)
-        elif kind == "turn.completed":
-            self.terminal, self.message, self.final_message, self.usage = (
-                "success",
-                None,
-                self.partial_message,
-                event.get("usage"),
-            )
-        elif kind == "turn.failed":
-            error = event.get("error")
-            self.terminal, self.final_message = "failure", None
-            self.message = words(error.get("message") if isinstance(error, dict) else error) or ""
-        elif kind == "error":
-            keep(self.errors, words(event.get("message")) or "")
-        elif kind == "item.completed" and isinstance(event.get("item"), dict) and event["item"].get("type") == "agent_message":
+    def on_failure(self, event):
+        error = event.get("error")
+        self.terminal, self.final_message = "failure", None
+        self.message = words(error.get("message") if isinstance(error, dict) else error) or ""
+
+    def on_error(self, event):
+        keep(self.errors, words(event.get("message")) or "")
+
+    def on_item(self, event):
+        if isinstance(event.get("item"), dict) and event["item"].get("type") == "agent_message":
             self.partial_message = words(event["item"].get("text"))
 
-    def result(self, event):
+    def on_result(self, event):
         """The last line of Claude Code and of those that imitate it."""
         failed = bool(event.get("is_error")) or str(event.get("subtype") or "success").startswith("error")
         text = words(event.get("result"))

@@ -1,7 +1,8 @@
 """From Hermes' state.db and usage file to evidence (0.19.0), and its error texts.
 
-stdout is the final text and no event; everything is in HERMES_HOME: `sessions` and `messages` of state.db, read from a
-checkpointed copy (sqlite_copy.py), and usage.json, written when the CLI ends in order.  Facts (measured):
+stdout is the final text and no event, even where it looks like one (Live as it is); everything is in HERMES_HOME: `sessions` and
+`messages` of state.db, read from a checkpointed copy (sqlite_copy.py), and usage.json, written when the CLI ends in order.
+Facts (measured):
   - usage.json `completed` is the success; `failed` a model error, whose words are on stdout only; both false: cut off
   - a tool's result is JSON with its `exit_code` (124 and a note: timeout; -1: refused); tokens are totals of a session, `input`
     without what was cached; zeros mean unknown; on a cut or `length` they count too little
@@ -15,7 +16,8 @@ checkpointed copy (sqlite_copy.py), and usage.json, written when the CLI ends in
 from __future__ import annotations
 
 from worker import usage
-from worker.harnesses import generic_reader, hermes, reading, sqlite_copy
+from worker.harnesses import hermes, reading, sqlite_copy
+from worker.harnesses.live import Live
 from worker.harnesses.reading import function_call, function_call_output, message, number, reasoning
 
 __all__ = ("ERRORS", "Live", "collect")
@@ -47,13 +49,6 @@ ERRORS = (
     (r"^4\d\d: ", "invalid_request", True, "0.19.0, HTTP 400"),
     (r"Connection error", "connection", True, "0.19.0, reset before the head"),
 )
-
-
-class Live(generic_reader.Live):
-    """stdout is the model's last answer and no event, even where the model made it look like one."""
-
-    def feed(self, event):
-        self.events += isinstance(event, dict)
 
 
 def collect(run):

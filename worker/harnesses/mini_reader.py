@@ -1,8 +1,9 @@
 """From mini-swe-agent's trajectory file to evidence (2.4.6, format mini-swe-agent-1.1).
 
-There are no events: stdout is text for people.  `trajectory.json` is one JSON document: `info.exit_status` says how it ended
-(`Submitted` is the only success; a name that ends in Error is an exception of the provider's client), `messages` are Chat
-Completions messages with an `extra`: of an answer the whole `response`, of a tool the real `returncode`.  Measured:
+There are no events: stdout is text for people, and JSON that a tool prints there is only counted (Live as it is).
+`trajectory.json` is one JSON document: `info.exit_status` says how it ended (`Submitted` is the only success; a name that ends
+in Error is an exception of the provider's client), `messages` are Chat Completions messages with an `extra`: of an answer the
+whole `response`, of a tool the real `returncode`.  Measured:
   - zero usage is how litellm writes that the provider sent none;
   - the command that submits did run and exited 0, but its own message says -1, `action was not executed`;
   - the transcript counts steps, not HTTP attempts; without a file the run was ended within its first step.
@@ -14,7 +15,7 @@ import os
 
 from worker.harnesses import mini, reading
 from worker.harnesses.codex_lines import text_of
-from worker.harnesses.generic_reader import Live as GenericLive
+from worker.harnesses.live import Live
 
 __all__ = ("ERRORS", "Live", "collect")
 
@@ -35,14 +36,6 @@ ERRORS = (
     (r"^(Timeout|APITimeoutError)", "model_timeout", True, "no answer in time"),
     (r"^(BadRequestError|UnprocessableEntityError|UnsupportedParamsError)", "invalid_request", True, "HTTP 400"),
 )
-
-
-class Live(GenericLive):
-    """stdout tells nothing that counts; JSON that a tool prints there is no event of the CLI's."""
-
-    def feed(self, event):
-        if isinstance(event, dict):
-            self.events += 1
 
 
 def collect(run):

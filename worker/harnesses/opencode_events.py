@@ -8,7 +8,8 @@ string, and may come before the text that belongs to it; a tool is printed only 
 
 from __future__ import annotations
 
-from worker.harnesses.codex_events import keep, words
+from worker.harnesses import live
+from worker.harnesses.live import keep, words
 
 # (pattern, kind, does it count only without a wire, where it was seen); the text is "NAME [status]: message".
 ERRORS = (
@@ -31,31 +32,28 @@ ERRORS = (
 )
 
 
-class Live:
-    """Same attributes as the other harnesses' Live.  `steps` counts step_finish events; `text`: of the step that is open."""
+class Live(live.Live):
+    """`steps` counts step_finish events."""
+
+    HANDLERS = {
+        "step_start": "on_step", "text": "on_text", "step_finish": "on_finish", "tool_use": "on_tool", "error": "on_error",
+    }  # fmt: skip
 
     def __init__(self):
-        self.terminal = self.message = self.final_message = self.partial_message = self.thread_id = None
-        self.usage = self.last_tool = self.limit = None
-        self.events = self.messages = self.steps = 0
-        self.warnings, self.errors, self.open, self.tools = [], [], {}, {}
-        self.seen = set()
+        super().__init__()
+        self.steps, self.seen = 0, set()
 
     def feed(self, event):
-        """One parsed line of stdout; anything but an object is no event."""
-        if not isinstance(event, dict):
-            return
-        self.events += 1
-        self.thread_id = self.thread_id or words(event.get("sessionID"))
-        kind, part = event.get("type"), event.get("part")
-        handler = HANDLERS.get(kind) if isinstance(kind, str) else None
-        if kind == "error":
-            self.on_error(event)
-        elif handler and isinstance(part, dict) and self.first(kind, part):
-            handler(self, part)
+        if isinstance(event, dict):
+            self.thread_id = self.thread_id or words(event.get("sessionID"))
+            event = event if event.get("type") == "error" or self.first(event) else {}
+        super().feed(event)
 
-    def first(self, kind, part):
+    def first(self, event):
         """Kilocode 7.4.15 printed events twice; a part's id tells."""
+        kind, part = words(event.get("type")), event.get("part")
+        if not isinstance(part, dict):
+            return False
         key = (kind, words(part.get("id")))
         if key[1] is None or len(self.seen) > 100000:
             return True
@@ -63,38 +61,31 @@ class Live:
         self.seen.add(key)
         return not known
 
-    def on_step(self, part):
+    def on_step(self, event):
         self.terminal = self.message = self.final_message = self.partial_message = None
 
-    def on_text(self, part):
-        text = words(part.get("text"))
+    def on_text(self, event):
+        text = words(event["part"].get("text"))
         if text:
             self.partial_message = text
             self.messages += 1
 
-    def on_finish(self, part):
+    def on_finish(self, event):
         self.steps += 1
-        reason = words(part.get("reason"))
+        reason = words(event["part"].get("reason"))
         if reason == "stop":
             self.terminal, self.message, self.final_message = "success", None, self.partial_message
         elif reason != "tool-calls":
             self.terminal, self.message = "failure", "finish: %s" % reason
 
-    def on_tool(self, part):
-        name, state = words(part.get("tool")) or "", part.get("state")
-        shown = state.get("title") if isinstance(state, dict) else None
-        self.tools[name] = self.tools.get(name, 0) + 1
-        self.last_tool = {"name": name, "detail": (words(shown) or "")[:200]}
+    def on_tool(self, event):
+        name, state = words(event["part"].get("tool")) or "", event["part"].get("state")
+        self.used(name, state.get("title") if isinstance(state, dict) else None)
 
     def on_error(self, event):
         text = error_text(event.get("error"))
         self.terminal, self.message, self.final_message = "failure", text, None
         keep(self.errors, text)
-
-
-HANDLERS = {
-    "step_start": Live.on_step, "text": Live.on_text, "step_finish": Live.on_finish, "tool_use": Live.on_tool,
-}  # fmt: skip
 
 
 def error_text(error):

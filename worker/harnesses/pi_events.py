@@ -8,7 +8,8 @@ message_start, turn_end and agent_end, so only message_end counts; the exit stat
 
 from __future__ import annotations
 
-from worker.harnesses.codex_events import keep, words
+from worker.harnesses import live
+from worker.harnesses.live import keep, words
 
 MOST_RESULTS = 100000
 
@@ -34,24 +35,18 @@ ERRORS = (
 ENDINGS = {"stop": "success", "length": "failure", "error": "failure", "aborted": "failure"}
 
 
-class Live:
-    """Same attributes as the other harnesses' Live.  `results`: {tool call id: exit code} as tool_execution_end told them."""
+class Live(live.Live):
+    """`results`: {tool call id: exit code} as tool_execution_end told them."""
+
+    HANDLERS = {
+        "session": "on_session", "agent_start": "on_begin", "turn_start": "on_begin", "auto_retry_start": "on_begin",
+        "compaction_start": "on_begin", "message_end": "on_message", "agent_end": "on_end",
+        "tool_execution_start": "on_tool", "tool_execution_end": "on_result",
+    }  # fmt: skip
 
     def __init__(self):
-        self.terminal = self.message = self.final_message = self.partial_message = self.thread_id = None
-        self.usage = self.last_tool = self.limit = self.stop = None
-        self.events = self.messages = 0
-        self.warnings, self.errors, self.open, self.tools, self.results = [], [], {}, {}, {}
-
-    def feed(self, event):
-        """One parsed line of stdout; anything but an object is no event."""
-        if not isinstance(event, dict):
-            return
-        self.events += 1
-        kind = event.get("type")
-        handler = HANDLERS.get(kind) if isinstance(kind, str) else None
-        if handler:
-            handler(self, event)
+        super().__init__()
+        self.stop, self.results = None, {}
 
     def on_session(self, event):
         self.thread_id = self.thread_id or words(event.get("id"))
@@ -78,13 +73,7 @@ class Live:
         self.final_message = self.partial_message if self.terminal == "success" else None
 
     def on_tool(self, event):
-        name, given = words(event.get("toolName")) or "", event.get("args")
-        detail = words(given.get("command") or given.get("path")) if isinstance(given, dict) else None
-        self.tools[name] = self.tools.get(name, 0) + 1
-        self.last_tool = {"name": name, "detail": (detail or "")[:200]}
-        identity = words(event.get("toolCallId"))
-        if identity and len(self.open) < MOST_RESULTS:
-            self.open[identity] = name
+        self.begin(words(event.get("toolName")) or "", words(event.get("toolCallId")), event.get("args"))
 
     def on_result(self, event):
         identity, result = words(event.get("toolCallId")), event.get("result")
@@ -93,13 +82,6 @@ class Live:
         code = told.get("exit_code") if isinstance(told, dict) else None
         if identity and isinstance(code, int) and not isinstance(code, bool) and len(self.results) < MOST_RESULTS:
             self.results[identity] = code
-
-
-HANDLERS = {
-    "session": Live.on_session, "agent_start": Live.on_begin, "turn_start": Live.on_begin, "auto_retry_start": Live.on_begin,
-    "compaction_start": Live.on_begin, "message_end": Live.on_message, "agent_end": Live.on_end,
-    "tool_execution_start": Live.on_tool, "tool_execution_end": Live.on_result,
-}  # fmt: skip
 
 
 def text_in(message, kind="text", field="text"):

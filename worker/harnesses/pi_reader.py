@@ -14,8 +14,8 @@ import os
 import re
 
 from worker.harnesses import pi, reading
-from worker.harnesses.codex_events import words
 from worker.harnesses.codex_lines import unix_time
+from worker.harnesses.live import words
 from worker.harnesses.pi_events import ENDINGS, ERRORS, Live, error_of, text_in
 from worker.harnesses.reading import figures, function_call, function_call_output, header, message, reasoning
 
