@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from worker import cli
-from worker.host.install_rules import Failed, shebang
+from worker.host.install_rules import Failed, inner, name_interpreter, write
 
 TRIPLES = {"x64": "x86_64", "arm64": "aarch64"}
 MOST_FILES, LARGEST = 200000, 4 << 30  # of one package: names, bytes unpacked
@@ -45,29 +45,9 @@ def extract(data, folder, name):
                 size += member.size
                 if number > MOST_FILES or size > LARGEST:
                     raise Failed(cli.BAD_INPUT, "%s: is larger than a package can be" % name)
-                if not member.isreg() or not parts or any(part in ("", ".", "..") for part in parts):
-                    continue
-                path = os.path.join(folder, *parts)
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                write(path, archive.extractfile(member), 0o755 if member.mode & 0o111 else 0o644)
+                if member.isreg() and inner(parts):
+                    write(os.path.join(folder, *parts), archive.extractfile(member), member.mode & 0o111)
     except (tarfile.TarError, EOFError, OSError) as error:
         if isinstance(error, OSError) and error.errno:
             raise
         raise Failed(cli.BAD_INPUT, "%s: is no package (%s)" % (name, error)) from None
-
-
-def write(path, stream, mode):
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-    with os.fdopen(fd, "wb") as file:
-        os.fchmod(fd, mode)
-        for piece in iter(lambda: stream.read(1 << 20), b""):
-            file.write(piece)
-
-
-def name_interpreter(path, node):
-    """`#!/usr/bin/env node` becomes `#!NODE`."""
-    with open(path, "rb") as file:
-        first, _, rest = file.read().partition(b"\n")
-    if first.startswith(b"#!"):
-        with open(path, "wb") as file:
-            file.write(shebang(node) + rest)

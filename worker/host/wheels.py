@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 
 from worker import cli
-from worker.host.install_rules import Failed, shebang
-from worker.host.npm_packages import write
+from worker.host.install_rules import Failed, inner, name_interpreter, shebang, write
 
 SCRIPT = """%simport sys
 from %s import %s
@@ -50,17 +49,13 @@ def extract(data, top, packages, name, python):
         with zipfile.ZipFile(io.BytesIO(data)) as wheel:
             for member in wheel.infolist():
                 parts = member.filename.split("/")
-                if member.is_dir() or any(part in ("", ".", "..") for part in parts):
-                    continue
                 place, script = place_of(parts, packages)
-                if place is None:
+                if member.is_dir() or not inner(parts) or place is None:
                     continue
-                path = os.path.join(top, place)
-                os.makedirs(os.path.dirname(path), exist_ok=True)
                 with wheel.open(member) as stream:
-                    write(path, stream, 0o755 if script or member.external_attr >> 16 & 0o111 else 0o644)
+                    write(os.path.join(top, place), stream, script or member.external_attr >> 16 & 0o111)
                 if script:
-                    rename_interpreter(path, python)
+                    name_interpreter(os.path.join(top, place), python, b"#!python")
                 if len(parts) == 2 and parts[0].endswith(".dist-info") and parts[1] == "entry_points.txt":
                     scripts(wheel.read(member).decode("utf-8"), os.path.join(top, "bin"), python)
     except (zipfile.BadZipFile, ValueError, KeyError) as error:
@@ -73,14 +68,6 @@ def place_of(parts, packages):
         return os.path.join(packages, *parts), False
     top = {"purelib": packages, "platlib": packages, "data": "", "scripts": "bin"}.get(parts[1])
     return (None if top is None else os.path.join(top, *parts[2:])), parts[1] == "scripts"
-
-
-def rename_interpreter(path, python):
-    with open(path, "rb") as file:
-        first, _, rest = file.read().partition(b"\n")
-    if first.startswith(b"#!python"):
-        with open(path, "wb") as file:
-            file.write(shebang(python) + rest)
 
 
 def scripts(text, folder, python):
