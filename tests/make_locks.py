@@ -79,6 +79,10 @@ def from_pypi(name, version):
         except OSError as error:
             print("%s %s: not for Python %s on %s: %s" % (name, version, python, machine, error))
             continue
+        lacking = sorted(lacks(report["install"], python, machine))
+        if lacking:
+            print("%s %s: not for Python %s on %s: it needs %s there, too" % (name, version, python, machine, ", ".join(lacking)))
+            continue
         targets.append("%s-%s" % (python, machine))
         for one in report["install"]:
             about = one["download_info"]
@@ -96,6 +100,27 @@ def wheels_for(python, machine, asked):
         sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", "--no-input",
         "--only-binary=:all:", "--target", "/nowhere", "--python-version", python, "--implementation", "cp",
         "--platform", "manylinux2014_" + machine] + platforms + asked))
+
+
+def lacks(installed, python, machine):
+    """Names that these packages require in this place and that are not among them: what was pinned was pinned in another place."""
+    from pip._vendor.packaging.requirements import Requirement
+    from pip._vendor.packaging.utils import canonicalize_name
+
+    place = {"python_version": python, "python_full_version": python + ".0", "platform_machine": machine, "sys_platform": "linux",
+             "platform_system": "Linux", "os_name": "posix", "implementation_name": "cpython", "platform_python_implementation": "CPython"}
+    there, wanted, asked = {}, {}, [(canonicalize_name(one["metadata"]["name"]), "") for one in installed]
+    for one in installed:
+        there[canonicalize_name(one["metadata"]["name"])] = [Requirement(text) for text in one["metadata"].get("requires_dist", ())]
+    while asked:        # a package, once for each extra that somebody asks of it
+        name, extra = asked.pop()
+        for one in there.get(name, ()):
+            other = canonicalize_name(one.name)
+            if one.marker is None and not extra or one.marker is not None and one.marker.evaluate(dict(place, extra=extra)):
+                wanted.setdefault(other, name)
+                asked += [each for each in ((other, more) for more in one.extras) if each not in wanted]
+                wanted.update(((other, more), name) for more in one.extras)
+    return ["%s (for %s)" % (name, by) for name, by in wanted.items() if isinstance(name, str) and name not in there]
 
 
 def pinned(name, version):

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -15,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from tests import real_cli, real_harnesses, real_harnesses_2, runs
+from tests import pythons, real_cli, real_harnesses, real_runs, runs
 from worker import harnesses
 from worker.host import install, npm_packages, packages, wheels
 
@@ -43,9 +44,9 @@ def test_what_the_tests_run_is_what_is_locked():
             version = row[2] if lock["from"] == "npm" else row[1].split("-")[1]
             locked.setdefault(lock["harness"], set()).add("%s@%s" % (row[1] if lock["from"] == "npm" else row[0].lower(), version))
     assert tuple(install.versions()["codex"]) == real_cli.CODEX
-    asked = {name: [one for version in versions for one in make(version)] for name, (versions, make, _) in real_harnesses.CLIS.items() if make}
-    node = asked.pop("node")[0]
-    asked.update((name, [one.replace("==", "@") for one in rows[1]]) for name, rows in real_harnesses_2.CLIS.items() if name != "claude_code")
+    asked = {name: [one.replace("==", "@") for version in cli.versions for one in real_harnesses.packages(name, version)]
+             for name, cli in real_harnesses.CLIS.items() if name not in ("node", "claude_code")}
+    node, = real_harnesses.packages("node", real_harnesses.NODE)
     for name, wanted in asked.items():
         if os.uname().machine == "x86_64":
             assert set(wanted) <= locked[name], name
@@ -263,18 +264,65 @@ def test_a_prefix_with_spaces_is_refused(registry, tmp_path):
 # --- the real ones ---------------------------------------------------------------------------------------------
 
 
+def globals_of(python):
+    """{path: when it was changed} of what belongs to the machine's Node and this Python, as far as two levels down."""
+    code = "import json, sys, sysconfig; print(json.dumps([sys.executable, sysconfig.get_path('purelib'), sysconfig.get_path('scripts')]))"
+    tops = json.loads(subprocess.run([python, "-I", "-c", code], stdout=subprocess.PIPE, check=True).stdout)
+    for word in ("node", "npm"):
+        tops.append(shutil.which(word) or "/nonexistent")
+    tops += [os.path.join(prefix, "lib/node_modules") for prefix in ("/usr", "/usr/local")]
+    found = {}
+    for top in tops:
+        for path in [top] + [os.path.join(top, name) for name in (os.listdir(top) if os.path.isdir(top) else ())]:
+            found[path] = os.lstat(path).st_mtime if os.path.lexists(path) else None
+    return found
+
+
+def other(version):
+    """A Python of this version, else the one that runs the tests."""
+    return pythons.cached(version) or sys.executable
+
+
+REAL = [("codex", "0.171.0", None), ("pi", "1.6.0", None), ("qwen", "0.24.4", None), ("opencode", "1.18.33", None), ("mini", "2.4.6", "3.11"),
+        ("mini", "2.4.6", "3.12"), ("mini", "2.4.6", "3.13"), ("hermes", "0.19.0", "3.13")]
+NOWHERE = {"npm_config_registry": "http://127.0.0.1:9", "PIP_INDEX_URL": "http://127.0.0.1:9"}
+
+
 @pytest.mark.harness_cli
-@pytest.mark.parametrize("name,version,word", [("codex", "0.171.0", "0.171.0"), ("gemini", "0.61.0", "0.61.0"), ("mini", "2.4.6", "usage")])
-def test_a_real_cli_from_the_registry_and_again_from_the_archive(bundle, tmp_path, name, version, word):
-    archive = tmp_path / "archive.tar"
-    for folder, environ in (("one", {}), ("two", {"npm_config_registry": "http://127.0.0.1:9", "PIP_INDEX_URL": "http://127.0.0.1:9"})):
-        done = subprocess.run([sys.executable, "-I", "-S", bundle, "install", name, "--version", version, "--prefix", str(tmp_path / folder),
-                               "--archive", str(archive)], env=dict(os.environ, **environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+@pytest.mark.parametrize("name,version,python", REAL)
+def test_a_real_cli_from_the_registry_and_again_from_the_archive(bundle, tmp_path, name, version, python):
+    """Then it runs as it was installed; a package that was changed is refused; the machine's Node and Python stay what they are."""
+    archive, home = tmp_path / "archive.tar", tmp_path / "home"
+    home.mkdir()
+    python = other(python) if python else sys.executable
+
+    def installed(folder, **environ):
+        return subprocess.run([sys.executable, "-I", "-S", bundle, "install", name, "--version", version, "--prefix", str(tmp_path / folder),
+                               "--archive", str(archive), *(["--python", python] if name in ("mini", "hermes") else [])],
+                              env=dict(os.environ, **environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    before = globals_of(python)
+    for folder, environ in (("one", {}), ("two", dict(NOWHERE, HOME=str(home)))):
+        done = installed(folder, **environ)
         assert done.returncode == 0, done.stderr
         programs = os.listdir(str(tmp_path / folder / "bin"))
-        assert "node" not in programs and "python" not in programs and "python3" not in programs
-        looked = subprocess.run([sys.executable, "-I", "-S", bundle, "doctor", "--harness", name, "--json"], stdout=subprocess.PIPE,
-                                env={"PATH": "%s:/usr/bin:/bin" % (tmp_path / folder / "bin"), "HOME": str(tmp_path)})
-        harness = json.loads(looked.stdout)["facts"]["harness"]
-        assert harness["version"] == version and harness["error"] is None and not harness["untested"]
-        assert harness["program"] == str(tmp_path / folder / "bin" / harness["word"])
+        assert not {"node", "npm", "python", "python3", "pip"} & set(programs)
+    assert everything(home) == [] and globals_of(python) == before
+    place = str(tmp_path / "two" / "bin")
+    looked = subprocess.run([sys.executable, "-I", "-S", bundle, "doctor", "--harness", name, "--json"], stdout=subprocess.PIPE,
+                            env={"PATH": place + ":/usr/bin:/bin", "HOME": str(tmp_path)})
+    harness = json.loads(looked.stdout)["facts"]["harness"]
+    assert harness["version"] == version and harness["error"] is None and not harness["untested"]
+    assert harness["program"] == os.path.join(place, harness["word"])
+    cli = real_runs.Cli(name, version)
+    ran, _ = cli.play(bundle, tmp_path / "play", [cli.says(cli.shell("command -v node python3; echo one")), cli.final()],
+                      env={"PATH": place + ":/usr/bin:/bin"})
+    assert ran.outcome["kind"] == "completed" and ran.result["harness"]["version"] == version
+    said = [item["output"] for item in ran.records("agent_invocation")[0]["conversation"] if item["type"] == "function_call_output"]
+    assert "one" in str(said) and str(tmp_path / "two") not in str(said), "its tools have the task's own programs"
+    data = bytearray(archive.read_bytes())
+    data[len(data) // 2] ^= 1
+    archive.write_bytes(data)
+    done = installed("three", **NOWHERE)
+    assert (done.returncode, done.stdout) == (65, b"") and b"is not the locked one" in done.stderr
+    assert everything(tmp_path / "three") == [] and globals_of(python) == before

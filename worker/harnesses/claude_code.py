@@ -7,6 +7,8 @@ Launch path (budget 150 lines).  What is particular about this CLI, each measure
   - Its timers (header 600 s, silent stream 300 s, never less) are raised to the run's timeout, because the proxy may hold an
     answer for as long as the run lasts.
   - Background tasks are off: with one it says its result and stays.  `env` may set any of these variables otherwise.
+  - The variables in a task's own .claude/settings.json go before the environment's, those of a file named by --settings before
+    both: so ours stand there, too.  (Without the task's settings it would not read the task's CLAUDE.md either.)
   - SIGINT ends it with exit code 0 and no result, so it is stopped by SIGTERM (143, half a second, its tool group killed).
   - The npm wrapper only starts the native program, which is therefore launched itself.  The CLI is proprietary: it is used
     where it is found, never carried along.
@@ -16,6 +18,7 @@ Launch path (budget 150 lines).  What is particular about this CLI, each measure
 from __future__ import annotations
 
 import binascii
+import json
 import os
 import signal
 
@@ -45,6 +48,9 @@ QUIET = (
     ("CLAUDE_CODE_MAX_RETRIES", "0"), ("CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK", "1"),
     ("CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS", "1"),
 )  # fmt: skip
+# What else a task could set to turn the CLI away from the proxy: "" is unset.
+AWAY = ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX",
+        "CLAUDE_CODE_USE_FOUNDRY")  # fmt: skip
 TIMERS = ("API_TIMEOUT_MS", "CLAUDE_STREAM_IDLE_TIMEOUT_MS", "CLAUDE_STREAM_FIRST_BYTE_TIMEOUT_MS")
 # Each alias that a sub-agent or a tool may ask for is the run's model.
 MODELS = ("ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_OPUS_MODEL", "ANTHROPIC_DEFAULT_SONNET_MODEL",
@@ -62,10 +68,14 @@ def prepare(job, base_url, token, state_dir, which=harnesses.which):
     scratch = os.path.join(state_dir, "claude-tmp")
     for folder in (home, scratch):
         os.makedirs(folder, 0o700, exist_ok=True)
-    additions = {name: value for name, value in settings(job, home, scratch) if name not in env}
+    own = {name: env.get(name, value) for name, value in settings(job, home, scratch)}
+    additions = {name: value for name, value in own.items() if name not in env}
     if base_url is not None:
         additions.update(ANTHROPIC_BASE_URL=base_url, ANTHROPIC_API_KEY=token)
-    argv = [program] + switches(rest) + (["--session-id", session] if session else []) + rest
+        own.update({name: env.get(name, "") for name in AWAY}, **additions)
+    firm = os.path.join(state_dir, "claude-settings.json")
+    put(firm, own)
+    argv = [program] + switches(rest, firm) + (["--session-id", session] if session else []) + rest
     return {
         "argv": argv, "given_argv": given or argv, "program": program, "env": additions,
         "state": os.path.realpath(home), "baseline": baseline(os.path.realpath(home)), "notes": notes, "thread_id": session,
@@ -81,11 +91,18 @@ def settings(job, home, scratch):
     return own + [("CLAUDE_CONFIG_DIR", home), ("CLAUDE_CODE_TMPDIR", scratch)]
 
 
-def switches(words):
+def put(path, variables):
+    """The settings file of highest precedence; an apiKeyHelper would be asked for a key beside the given one."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        json.dump({"env": variables, "apiKeyHelper": ""}, file)
+
+
+def switches(words, firm):
     """The switches of ours that the caller's words lack; they stand first, so that a later word of the caller's wins."""
     end = words.index("--") if "--" in words else len(words)
     there = {word.split("=")[0] for word in words[:end]}
-    lacking = [pair for pair in SWITCHES if not there.intersection((pair[0],) + SAME.get(pair[0], ()))]
+    lacking = [pair for pair in (*SWITCHES, ("--settings", firm)) if not there.intersection((pair[0],) + SAME.get(pair[0], ()))]
     return [word for pair in lacking for word in pair if word is not None]
 
 

@@ -41,6 +41,7 @@ SWITCHES = (
     "DISABLE_CLAUDE_CODE", "DISABLE_EXTERNAL_SKILLS", "DISABLE_SHARE",
 )  # fmt: skip
 DIRECTORIES = (("XDG_DATA_HOME", "data"), ("XDG_CONFIG_HOME", "config"), ("XDG_CACHE_HOME", "cache"), ("XDG_STATE_HOME", "state"))
+LIBRARIES = "BUN_TMPDIR"  # where Bun puts the program's own shared library, 5 MB, for good; else /tmp
 OWN_WORDS = (("--format", "json"), ("--pure",), ("--thinking",), ("--title", "run"))
 LONGEST_TIMER = 2147483647  # ms, setTimeout
 ALLOWED = {"*": "allow", "external_directory": "allow", "doom_loop": "allow"}  # 1.17.11 knows no --auto
@@ -56,6 +57,7 @@ def prepare(job, base_url, token, state_dir, which=harnesses.which, family=FAMIL
     own = dict({family["prefix"] + name: "1" for name in SWITCHES}, PWD=job["cwd"], **dict(family["env"]))
     own[family["prefix"] + "TEST_HOME"] = os.path.join(home, "home")
     own.update((name, os.path.join(home, folder)) for name, folder in DIRECTORIES)
+    own[LIBRARIES] = os.path.join(home, "cache")
     places = dict(own, **env)
     for name, _ in DIRECTORIES:
         os.makedirs(os.path.join(job["cwd"], places[name], family["folder"]), 0o700, exist_ok=True)

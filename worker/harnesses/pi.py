@@ -6,6 +6,7 @@ Launch path (budget 150 lines).  What is particular about this CLI, each measure
   - `--mode json` alone runs once; the exit code is then 0 whatever happened.
   - The prompt comes on stdin: as an argument, a leading `@` would name a file and `-` an option.
   - It sends a session header only where it is told to (sendSessionAffinityHeaders); Responses requests have one in any case.
+  - 1.6.0 keeps compiled code in a directory that all runs share (/tmp/node-compile-cache) unless Node is told not to.
   - SIGTERM ends it in order: 1.6.0 then completes its transcript; SIGINT leaves the running tool alive.
 """
 
@@ -33,7 +34,7 @@ EXIT_ZERO_IS_SUCCESS = False
 PROVIDER, TOKEN_VARIABLE = "sandbox-worker", "SANDBOX_WORKER_TOKEN"
 KINDS = {"chat": "openai-completions", "responses": "openai-responses", "messages": "anthropic-messages"}
 COMPAT = {"sendSessionAffinityHeaders": True, "supportsDeveloperRole": False, "supportsReasoningEffort": False}
-QUIET = {"PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1", "PI_TELEMETRY": "0"}
+QUIET = {"PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1", "PI_TELEMETRY": "0", "NODE_DISABLE_COMPILE_CACHE": "1"}
 OWN_WORDS = (
     ("--mode", "json"), ("--offline",), ("--no-extensions",), ("--no-skills",), ("--no-prompt-templates",), ("--no-themes",),
 )  # fmt: skip

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections import namedtuple
 
-from tests import endpoint
+from tests import endpoint, real_harnesses
 from tests.conformance import dialects
 
 # evidence: a name of checks.CHECKS; pattern: of the whole sentence (searched); reason; versions: of the CLI, None: all
@@ -39,6 +39,7 @@ class Harness:
     goes_on = 0                     # how often it asks the model, in a new request, to go on after an answer that broke off
     repeats = False                 # whether it asks again by itself, whatever is set
     spawns = None                   # the tool that starts a sub-agent
+    tool, argument, beside = "bash", "command", {}     # its shell tool: name, argument with the command, other arguments
     thread_headers = ()             # request headers that carry the id of the conversation or sub-agent; none: all are one
     lacks = {}                      # {evidence: reason} that it cannot leave in any scenario
     events_total = None             # "root": the events tell the root thread's total at the end; "sum": that of all; None: none
@@ -53,13 +54,13 @@ class Harness:
 
     def places(self, version):
         """Entries of PATH; installs what is missing; OSError with the reason where it cannot be had."""
-        raise NotImplementedError
+        return real_harnesses.places(self.name, version)
 
     # -- what is sent to it -------------------------------------------------------------------------------------------
 
-    def shell(self, command):
+    def shell(self, command, call_id=None):
         """A call of its shell tool."""
-        raise NotImplementedError
+        return endpoint.function_call(self.tool, dict(self.beside, **{self.argument: command}), call_id)
 
     def detached(self, command):
         """A tool call that leaves `command` (a shell script) behind in a session of its own, deaf to signals."""

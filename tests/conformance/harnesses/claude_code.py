@@ -1,22 +1,17 @@
 """Claude Code: Messages; its sub-agents carry an id of their own in a header."""
 from __future__ import annotations
 
-from tests import endpoint, real_harnesses_2
+from tests import endpoint
 from tests.conformance.harnesses.base import Harness
 
 
 class ClaudeCode(Harness):
     name, versions, api = "claude_code", ("2.1.332",), "messages"
     linger = 60
+    tool, beside = "Bash", {"description": "x"}
     spawns = "Agent"
     thread_headers = ("x-claude-code-agent-id", "x-claude-code-session-id")
     events_total = "sum"
-
-    def places(self, version):
-        return real_harnesses_2.places(self.name)
-
-    def shell(self, command):
-        return endpoint.function_call("Bash", {"command": command, "description": "x"})
 
     def sub_agent(self):
         agent = endpoint.function_call("Agent", {"description": "sub", "prompt": "Compute.", "subagent_type": "general-purpose"})

@@ -16,14 +16,12 @@ class Codex(Harness):
     name, versions, api = "codex", real_cli.CODEX, "responses"
     timeout, linger = 60, 5
     thinks = 0.35       # 0.144.4 may drop the end of a tool call from stdout when the final answer follows at once
+    tool, argument = "exec_command", "cmd"
     spawns = "spawn_agent"
     events_total = "root"
 
     def places(self, version):
         return [os.path.dirname(real_cli.path(version))]
-
-    def shell(self, command):
-        return endpoint.shell(command)
 
     def reasons(self):
         return [endpoint.reasoning("Think first.")]

@@ -1,7 +1,7 @@
 """Gemini CLI: generateContent; its exit code is the HTTP status modulo 256."""
 from __future__ import annotations
 
-from tests import endpoint, real_harnesses_2
+from tests import endpoint
 from tests.conformance.harnesses.base import Harness
 
 
@@ -9,15 +9,10 @@ class Gemini(Harness):
     name, versions, api = "gemini", ("0.61.0",), "generate_content"
     linger = 60
     exits = {"model_error": 244, "error_after_tool": 144, "quota": 173, "model_timeout": 246, "in_stream_rate_limit": 0}
+    tool, beside = "run_shell_command", {"description": "x"}
     spawns = "invoke_agent"
     events_total = "sum"
     not_applicable = {"compaction": "not measured: the token counts of scripted answers do not set it off"}
-
-    def places(self, version):
-        return real_harnesses_2.places(self.name)
-
-    def shell(self, command):
-        return endpoint.function_call("run_shell_command", {"command": command, "description": "x"})
 
     def sub_agent(self):
         agent = endpoint.function_call("invoke_agent", {"agent_name": "generalist", "prompt": "Compute."})

@@ -4,7 +4,6 @@ from __future__ import annotations
 import os
 import sys
 
-from tests import endpoint
 from tests.conformance.harnesses.base import Harness
 
 AGENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "generic_agent.py")
@@ -13,7 +12,7 @@ NO_TRANSCRIPT = "the harness knows no transcript of such a command"
 
 class Generic(Harness):
     name, versions = "generic", ("responses", "chat", "messages", "generate_content")
-    timeout = 60
+    timeout, tool = 60, "shell"
     lacks = {"history": NO_TRANSCRIPT, "tools": NO_TRANSCRIPT}
     not_applicable = {"sub_agent": "whatever the command does is one conversation", "compaction": NO_TRANSCRIPT}
 
@@ -28,9 +27,6 @@ class Generic(Harness):
 
     def places(self, version):
         return []
-
-    def shell(self, command):
-        return endpoint.function_call("shell", {"command": command})
 
     def document(self, url):
         return dict(super().document(url), command=[sys.executable, AGENT, self.api], retry={"hold": "answer"})

@@ -4,7 +4,6 @@ from __future__ import annotations
 import sys
 
 from tests import endpoint
-from tests import real_harnesses as real
 from tests.conformance.harnesses.base import Harness, limit
 
 DETACH = ("import subprocess as s; s.Popen([\"sh\", \"-c\", \"\"\"%s\"\"\"], start_new_session=True, stdin=s.DEVNULL, "
@@ -13,15 +12,13 @@ DETACH = ("import subprocess as s; s.Popen([\"sh\", \"-c\", \"\"\"%s\"\"\"], sta
 
 class Hermes(Harness):
     name, versions = "hermes", ("0.19.0",)
+    tool = "terminal"
     goes_on = 3
     exits = {"stream_cut_first_event": 2, "in_stream_rate_limit": 2}
     fails = 0           # for nearly every failure of the model
     limits = (limit("steps", "the compaction's model_calls are", "its request for a summary names no session, so that nothing tells"
                     " whose it is"),)
     not_applicable = {"sub_agent": "the toolsets `terminal,file` have no tool that starts one"}
-
-    def places(self, version):
-        return real.places(self.name, version)
 
     def detached(self, command):
         """The tool refuses `&` and `setsid`."""
@@ -39,9 +36,6 @@ class Hermes(Harness):
 
     def compacts(self, exchange):
         return not exchange.request.get("tools")
-
-    def shell(self, command):
-        return real.shell(self.name, command)
 
 
 HARNESS = Hermes()

@@ -1,7 +1,7 @@
 """mini-swe-agent: Chat Completions without streams; it ends by a command that submits, and its record is one file."""
 from __future__ import annotations
 
-from tests import endpoint, real_harnesses_2
+from tests import endpoint
 from tests.conformance.harnesses.base import Harness, limit
 
 NO_STREAMS = "it asks for no streams"
@@ -19,12 +19,6 @@ class Mini(Harness):
         limit("history", "lacks, or has elsewhere, .'message', 'user'", NO_RECORD),
         limit("tools", "^tool call .* is not recorded", NO_RECORD),
     )
-
-    def places(self, version):
-        return real_harnesses_2.places(self.name)
-
-    def shell(self, command):
-        return endpoint.function_call("bash", {"command": command})
 
     def final(self, text="All done.", usage=None, **more):
         """Words alone do not end it."""

@@ -5,7 +5,6 @@ import copy
 import json
 
 from tests import endpoint
-from tests import real_harnesses as real
 from tests.conformance.harnesses.base import Harness, limit
 
 SMALL = {"provider": {"sandbox-worker": {"models": {"mock-model": {"limit": {"context": 8000, "output": 1000}}}}}}
@@ -19,6 +18,7 @@ class OpenCode(Harness):
     repeats = True
     limits = (limit("steps", "the compaction's model_calls are", "its transcript has no id of an answer, so that nothing tells which"
                     " of the session's model calls compacted"),)
+    beside = {"description": "run it"}
     spawns = "task"
     configured_by = "OPENCODE_CONFIG"
 
@@ -28,12 +28,6 @@ class OpenCode(Harness):
         if version == "1.17.11":
             here.exits = dict(self.exits, in_stream_rate_limit=1)
         return here
-
-    def places(self, version):
-        return real.places(self.name, version)
-
-    def shell(self, command):
-        return real.shell(self.name, command)
 
     def sub_agent(self):
         asked = {"description": "compute", "prompt": "Compute it.", "subagent_type": "general"}

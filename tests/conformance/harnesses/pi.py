@@ -4,7 +4,6 @@ from __future__ import annotations
 import json
 
 from tests import endpoint
-from tests import real_harnesses as real
 from tests.conformance import dialects
 from tests.conformance.harnesses.base import Harness, limit
 
@@ -19,13 +18,6 @@ class Pi(Harness):
 
     def counted(self, version):
         return tuple(name for name in dialects.NAMES if version != "0.80.2" or name != "reasoning_output_tokens")
-
-    def places(self, version):
-        return real.places(self.name, version)
-
-    def shell(self, command):
-        return real.shell(self.name, command)
-
 
     def compaction(self):
         """It looks at the size when the turn has ended; a caller's own settings.json says from which size on."""

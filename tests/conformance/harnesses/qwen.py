@@ -1,7 +1,7 @@
 """Qwen Code: Chat Completions; its repeats of a failed request are answered by the proxy."""
 from __future__ import annotations
 
-from tests import endpoint, real_harnesses_2
+from tests import endpoint
 from tests.conformance.harnesses.base import Harness, limit
 
 GLUES = "it asks to go on after a broken answer; the pieces are in the request, not in its transcript"
@@ -14,15 +14,10 @@ class Qwen(Harness):
     repeats = True
     exits = {"detached_child": -9}                  # it waits for the child, and is ended by `linger`
     limits = (limit("history", "lacks, or has elsewhere, .'message', 'assistant', 'Half an", GLUES),)
+    tool, beside = "run_shell_command", {"description": "x", "is_background": False}
     spawns = "agent"
     events_total = "sum"
     not_applicable = {"compaction": "not measured: the token counts of scripted answers do not set it off"}
-
-    def places(self, version):
-        return real_harnesses_2.places(self.name)
-
-    def shell(self, command):
-        return endpoint.function_call("run_shell_command", {"command": command, "description": "x", "is_background": False})
 
     def kills(self, command):
         """Its tools run on a terminal of their own, whose end is a SIGHUP; it writes a call down while the tool runs already."""
