@@ -35,8 +35,11 @@ def note(*words):
 sys.addaudithook(hook)
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-SCENARIOS = {                   # name -> (harness, api, base path): the two harnesses that exist, http
-    "codex": ("codex", "responses", "/v1"),
+# name -> (harness, api, base path), http. Not here, for they are longer: OpenCode and Kilocode (1242 and 1284 lines where their
+# program is an npm wrapper or there is no ripgrep; 1179 and 1221 else).
+SCENARIOS = {
+    "codex": ("codex", "responses", "/v1"), "claude_code": ("claude_code", "messages", ""), "gemini": ("gemini", "generate_content", ""),
+    "qwen": ("qwen", "chat", "/v1"), "mini": ("mini", "chat", "/v1"), "pi": ("pi", "chat", "/v1"), "hermes": ("hermes", "chat", "/v1"),
     "generic": ("generic", "responses", "/v1"),
 }
 

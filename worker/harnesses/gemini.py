@@ -12,7 +12,8 @@ Launch path (budget 150 lines).  What is particular about this CLI, each measure
   - It takes 8 MiB of stdin at most.  SIGTERM ends it with exit code 0 after 1 to 10 s, a running tool survives it.
   - Settings are mandatory.  They go into the home's file and into one of the highest precedence, so that the task's own does
     not undo them; the latter is taken only where it and all directories above it belong to root and to nobody else (/tmp does
-    not).  Elsewhere a task's .gemini/settings.json may name a way of authentication that ends the run (`no_model_call`).
+    not).  Elsewhere a task's .gemini/settings.json may name a way of authentication that ends the run (`no_model_call`), and its
+    telemetry is sent whatever the environment says (OTEL_SDK_DISABLED would stop it, and that of all programs of the task).
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ import os
 import signal
 
 from worker import harnesses
-from worker.contract import BadInput
 from worker.harnesses import python_program
 
 NAME = "hermes"
@@ -48,11 +47,15 @@ TIMERS = (
 
 def check(job):
     """Raises BadInput where the prompt cannot be an argument."""
-    prompt = job["prompt"]
+    prompt, wrong = job["prompt"], None
     if prompt is not None and len(prompt) > MOST_PROMPT:
-        raise BadInput("prompt: has %d bytes, %s takes %d in its one argument" % (len(prompt), NAME, MOST_PROMPT))
-    if prompt is not None and b"\0" in prompt:
-        raise BadInput("prompt: has a NUL byte, which no argument can hold")
+        wrong = "prompt: has %d bytes, %s takes %d in its one argument" % (len(prompt), NAME, MOST_PROMPT)
+    elif prompt is not None and b"\0" in prompt:
+        wrong = "prompt: has a NUL byte, which no argument can hold"
+    if wrong:
+        from worker.contract import BadInput  # loaded already where this can happen, and 200 lines of the launch path elsewhere
+
+        raise BadInput(wrong)
 
 
 def prepare(job, base_url, token, state_dir, which=harnesses.which):
