@@ -29,15 +29,16 @@ pytestmark = pytest.mark.harness_cli
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 each = pytest.mark.parametrize("cli", [Cli(name, version) for name, harness in TABLE.items() if name != "generic"
                                        for version in harness.versions], ids=str)
-USER = 12345
+USER, NATIVE = 12345, "call_of_its_own"
 HARD = 'Say "yes" and \'no\', `id`, $HOME, {{x}}, %s, \\n, \u00fc\u2028\U0001f600.\n--help\n-p\n@missing.txt\n/help\n!ls\n\n# End\n'
 OPENINGS = {"one": "--really \"do\" it.\n", "two": "/app/main.py fails.\n", "limited": "@missing.py fails.\n", "overtime": "# Title\n\n!ls\n",
             "stopped": "!ls\n-- \n"}
 LARGE = {"hermes": 120000}      # bytes of prompt: its only way in is one argument
 CHANGES = {"qwen": lambda text: text.replace(" @missing", "@missing")}       # it looks for the file and sets a space before the name
-OWN_REPEATS = {"qwen": 6, "opencode": 5, "kilocode": 1}      # of a request that failed; they cannot be switched off
+# Of a request that failed; they cannot be switched off. 1.17.11 would go on for ever.
+OWN_REPEATS = {"qwen-0.24.4": 6, "opencode-1.17.11": 200, "opencode-1.18.33": 5, "kilocode-7.7.7": 1}
 LEFT: dict = {}
-SLOW = {"kilocode": 90}         # s until it asks the model on a busy machine, and some
+SLOW = {"kilocode": 150}        # s: it may take 80 of them to ask the model on a busy machine
 # What a home or a task may hold that would turn the CLI away from the proxy.
 ELSEWHERE = "http://elsewhere.example/v1"
 VARIABLES = "".join("%s=%s\n" % (name, ELSEWHERE) for name in (
@@ -163,8 +164,7 @@ def it_succeeds(seen):
     assert (seen.done.outcome["kind"], seen.done.code) == ("completed", 0), seen.done.outcome
     assert seen.done.result["final_message"].strip() == "Done by %s." % seen.word and len(seen.asked) == 2
     (identity, status, _), = tools(seen.done)[:1]
-    call, = json.loads(json.dumps(seen.cli.shell("x")))["function_call"]["name"],
-    assert status == "completed" and identity == seen.cli.harness.call_id({"name": call, "call_id": "call_0001_0"}), identity
+    assert (identity, status) == (seen.cli.harness.call_id({"name": seen.cli.harness.tool, "call_id": NATIVE}), "completed")
     chosen = seen.done.result["usage"]["chosen"]
     assert (chosen["input_tokens"], chosen["output_tokens"], chosen["completeness"]) == (2200, 60, "complete"), chosen
 
@@ -173,7 +173,7 @@ def the_proxy_owns_the_retries(seen):
     """What the CLI asks again by itself is answered without the endpoint, and is not much."""
     decisions = [one["decision"] for one in seen.done.attempts if one["main"]]
     assert decisions[:3] == ["retried", "retried", "gave_up"] and set(decisions[3:]) <= {"latched"}, decisions
-    assert len(seen.asked) == 3 and len(decisions) <= 3 + OWN_REPEATS.get(seen.cli.name, 0), decisions
+    assert len(seen.asked) == 3 and len(decisions) <= 3 + OWN_REPEATS.get(str(seen.cli), 0), decisions
 
 
 def the_limit_is_told(seen):
@@ -184,8 +184,7 @@ def the_limit_is_told(seen):
 
 
 def it_ends_within_its_grace(seen):
-    launched = seen.done.document("launch.json")
-    module = harnesses.find(launched["harness"]["name"] if isinstance(launched.get("harness"), dict) else seen.cli.name, None)
+    module = harnesses.find(seen.cli.name, None)
     assert seen.signals[0] == signal.Signals(module.STOP_SIGNAL).name and len(seen.signals) <= 2, seen.signals
     asked, ended = seen.done.receipt["signals"][0]["at"], seen.done.result["ended_at"]
     assert ended - asked < module.GRACE + 10, "%.1f s after the stop signal" % (ended - asked)
@@ -193,7 +192,9 @@ def it_ends_within_its_grace(seen):
 
 
 def overtime_is_told(seen):
-    assert (seen.done.outcome["kind"], seen.done.receipt["timed_out"], seen.done.action) == ("wall_timeout", True, "grade")
+    silent = seen.cli.name == "mini"        # it asks for no streams, so that nothing has come yet
+    kind, action = ("model_timeout", "retry") if silent else ("wall_timeout", "grade")
+    assert (seen.done.outcome["kind"], seen.done.receipt["timed_out"], seen.done.action) == (kind, True, action)
     assert len(seen.asked) == 1 and seen.done.attempts[-1]["main"] and seen.done.result["final_message"] is None
 
 
@@ -223,7 +224,7 @@ def test_pair(cli, bundle, tmp_path, place):
         put(tmp_path / shared, files)
     before, pair = listing(tmp_path / "work"), {}
     for word, other, user in (("one", "two", 0), ("two", "one", USER)):
-        tool = cli.shell("id -u >is-%s; until [ -e is-%s ]; do sleep 0.1; done; echo \"I am %s\"" % (word, other, word))
+        tool = cli.shell("id -u >is-%s; until [ -e is-%s ]; do sleep 0.1; done; echo \"I am %s\"" % (word, other, word), NATIVE)
         (tmp_path / (word + ".prompt")).write_text(prompt(cli, word))
         pair[word] = user, cli.start(bundle, tmp_path / word, [cli.says(tool), cli.final("Done by %s." % word)], place, user, tmp_path,
                                      prompt=None, prompt_file=str(tmp_path / (word + ".prompt")))

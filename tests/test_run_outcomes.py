@@ -72,6 +72,29 @@ def test_the_first_row_that_matches_decides(bundle, tmp_path, plan, agent, more,
     assert done.result["cleanup_confirmed"] and done.result["disposition"]["verify_allowed"]
 
 
+ON_AND_ON = "\nwhile True: ask()"
+
+
+@pytest.mark.parametrize("plan, limits, kind", [({"default": SLOW_DOWN}, {}, "rate_limited"), ({"default": ANSWER}, {"requests": 2}, "request_limit")],
+                         ids=["its attempts are used up", "its limit is reached"])
+def test_an_agent_that_asks_on_and_on_is_as_good_as_silent(bundle, tmp_path, plan, limits, kind):
+    """As OpenCode 1.17.11 does, which takes a short Retry-After at its word each time."""
+    with Endpoint(plan) as endpoint:
+        done = runs.run(bundle, tmp_path, command=agents.python(ON_AND_ON), linger=1, timeout=90, limits=limits,
+                        retry={"max_attempts": 2}, model={"base_url": endpoint.url + "/v1", "api": "responses"})
+        assert len(endpoint.requests()) == 2
+    assert (done.outcome["kind"], done.receipt["timed_out"]) == (kind, False) and "lingered" in done.warnings()
+    assert len([one for one in done.attempts if one["main"]]) > 20
+
+
+def test_requests_that_are_given_up_end_nothing_once_one_succeeds(bundle, tmp_path):
+    with Endpoint([error(400, "invalid_value")] * 25 + [ANSWER]) as endpoint:
+        agent = "\nimport time\nfor i in range(25): ask({'model': 'm', 'input': str(i)})\nask(); time.sleep(2); say(**%r)" % agents.DONE
+        done = runs.run(bundle, tmp_path, command=agents.python(agent), harness="generic", linger=1,
+                        model={"base_url": endpoint.url + "/v1", "api": "responses"})
+    assert done.outcome["kind"] == "completed" and done.receipt["signals"] == []
+
+
 PINGED = {"send": "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: ping\n\n"}
 
 

@@ -25,6 +25,7 @@ from transport.upstream import Upstream
 from transport.waits import monotonic
 
 ATTEMPTS = "model_attempts.jsonl"
+FUTILE = 20  # main requests given up one after the other; a CLI that asks on and on is then as good as silent (OpenCode 1.17.11)
 GIVE_UP_BEFORE = 5.0  # seconds before the CLI's own timer (DESIGN 11)
 DEFAULT_RETRY = {"max_attempts": 6, "max_wait": 120.0, "budget": 900.0, "base": 1.0, "cap": 60.0, "ambiguous_replays": 1,
                  "hold": "first_event", "statuses": None}
@@ -32,7 +33,7 @@ DEFAULT_RETRY = {"max_attempts": 6, "max_wait": 120.0, "budget": 900.0, "base": 
 
 class Engine:
     def __init__(self, settings, face, reception):
-        self.reception = reception
+        self.reception, self.given_up = reception, 0
         self.face, self.now, self.random = face, settings["now"], _random
         self.epoch = self.now() - monotonic()  # unix seconds = monotonic + epoch: `now` never runs apart from the other clock
         self.settings, self.stop_fd, self.dirfd = settings, face.stop_fd, settings["dirfd"]
@@ -103,8 +104,15 @@ class Engine:
             if main and not over:
                 self._open[request.id] = Open(request)
         if main:
-            self.face.final_answer(self.limits and over and over[0])
+            self._told(self.limits and over and over[0])
         return over
+
+    def _told(self, final_failure):
+        """A main request was given up (its kind), or a new one has begun (None)."""
+        self.given_up += bool(final_failure)
+        if final_failure and self.given_up >= FUTILE and self.face.futile_since is None:
+            self.face.futile_since = monotonic()
+        self.face.final_answer(final_failure)
 
     def _over_limit(self, request):
         if request.dialect is None:
@@ -133,7 +141,9 @@ class Engine:
         with self.lock:
             was_open = self._open.pop(request.id, None)
         if final_failure and was_open:
-            self.face.final_answer(final_failure)
+            self._told(final_failure)
+        elif was_open:
+            self.given_up, self.face.futile_since = 0, None
 
     def opened_main(self, request):
         """Where the handler notes what an open main request is doing; None for the others."""

@@ -35,7 +35,7 @@ class Transport:
         self.settings = settings
         self.token = settings.get("token") or binascii.hexlify(os.urandom(24)).decode()
         self.last_activity = time.monotonic()  # of the last byte on either side
-        self.final_answer_at = self.final_answer_kind = None
+        self.final_answer_at = self.final_answer_kind = self.futile_since = None
         self.dead = False                      # the listener died
         self.port = self.attempts_fd = self.bodies_fd = self.listener = self.stop_fd = None
         self.threads, self._reception = [], None

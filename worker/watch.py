@@ -61,8 +61,8 @@ def watch(agent, capture, job, link, now, transport=None, control=None, live=Non
     """Wait for the end of the agent's main process and reap it; the pipes are drained meanwhile.
 
     job: `timeout`, `grace`, `linger`, `watch_stdin`, `cleanup_timeout`; transport: `last_activity`, `final_answer_at`,
-    `final_answer_kind`, `dead`, with `link.wakeup.poke` as its `notify`; control: control.Control; live: `terminal`;
-    output: the OutputFile where the agent's stdout is one.
+    `final_answer_kind`, `futile_since`, `dead`, with `link.wakeup.poke` as its `notify`; control: control.Control; live:
+    `terminal`; output: the OutputFile where the agent's stdout is one.
     """
     watcher = _Watch(agent, capture, job, link, now, transport, control, live, stop_signal, output)
     watcher.run()
@@ -233,12 +233,14 @@ class _Watch:
         return min(max(0.0, self.next_due() - time.monotonic()) * 1000, FOREVER_MS)
 
     def silent_until(self):
-        """When a CLI that has nothing left to do, but does not leave, is stopped."""
+        """When a CLI that has nothing left to do, or whose requests are all given up, but does not leave, is stopped."""
         transport = self.transport
         given_up = transport.final_answer_at if transport else None
         over = given_up is not None or bool(self.live and self.live.terminal)
         if not over and not self.output:
             return None
+        if given_up is not None and transport.futile_since is not None:
+            return transport.futile_since + self.job["linger"]
         activity = (transport.last_activity or 0.0) if transport else 0.0
         return max(self.last_event, activity, given_up or 0.0, 0.0 if over else self.looked_at) + self.job["linger"]
 
