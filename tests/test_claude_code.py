@@ -1,6 +1,8 @@
 """Promise: what Claude Code leaves is read whole, damaged or odd: transcripts of real runs (tests/corpus/claude_code)."""
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests import transcript_corpus as corpus
@@ -42,12 +44,17 @@ def test_the_command(tmp_path):
     assert (env["ANTHROPIC_BASE_URL"], env["ANTHROPIC_API_KEY"], env["ANTHROPIC_MODEL"]) == ("http://127.0.0.1:1", "token", "m")
     assert env["CLAUDE_CODE_MAX_RETRIES"] == "0" and env["IS_SANDBOX"] == "1" and env["API_TIMEOUT_MS"] == "120000"
     assert env["CLAUDE_CONFIG_DIR"].startswith(str(tmp_path))
+    firm = json.loads((tmp_path / "claude-settings.json").read_text())
+    assert firm["env"] == dict(dict.fromkeys(claude_code.AWAY, ""), **env) and not firm["apiKeyHelper"]
 
 
 def test_the_callers_words_and_variables_stay(tmp_path):
     given = ["claude", "--print", "--dangerously-skip-permissions", "--resume", "s-1", "--output-format=json", "hi"]
     made = claude_code.prepare(job(command=given, env={"PATH": "/bin", "IS_SANDBOX": "0"}), None, None, str(tmp_path), nowhere)
-    assert made["argv"] == ["claude", "--verbose"] + given[1:]
+    firm = str(tmp_path / "claude-settings.json")
+    assert made["argv"] == ["claude", "--verbose", "--settings", firm] + given[1:]
+    variables = json.loads((tmp_path / "claude-settings.json").read_text())["env"]
+    assert variables["IS_SANDBOX"] == "0" and "ANTHROPIC_AUTH_TOKEN" not in variables
     assert "IS_SANDBOX" not in made["env"] and "ANTHROPIC_API_KEY" not in made["env"]
 
 

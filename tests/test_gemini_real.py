@@ -63,10 +63,11 @@ def test_a_long_output_is_there_to_its_end(bundle, tmp_path):
 
 def test_what_it_writes_about_an_error_is_evidence_and_not_left_behind(bundle, tmp_path):
     """It puts the whole conversation into a file in the directory for temporary files."""
-    elsewhere = tmp_path / "tmp"
+    elsewhere, link = tmp_path / "tmp", tmp_path / "link"
     elsewhere.mkdir()
+    link.symlink_to(tmp_path)           # it names its home without symlinks, and so must we to know the file for the run's
     (elsewhere / "gemini-client-error-of-another-run.json").write_text("{}")
-    done, _ = CLI.play(bundle, tmp_path / "play", [CLI.error(400, "bad")], env={"TMPDIR": str(elsewhere)})
+    done, _ = CLI.play(bundle, link / "play", [CLI.error(400, "bad")], env={"TMPDIR": str(elsewhere)})
     assert (done.outcome["kind"], done.result["return_code"]) == ("invalid_request", 144)
     assert os.listdir(str(elsewhere)) == ["gemini-client-error-of-another-run.json"]
     report, = [name for name in done.result["files"] if name.startswith("native/gemini-client-error-")]
