@@ -22,12 +22,12 @@ import sys
 
 PROXY = "http://127.0.0.1:3128"
 PROXIED = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), PROXY)
-# A cable whose other end we hold. Its neighbour has an address, so that packets are sent and not only asked about.
+# A cable whose other end we hold. Its neighbour has an address, so that packets are sent and not only asked about (IPv4; what
+# speaks IPv6 looks up a name first).
 CABLE = """
 ip link set lo up
 ip link add far type veth peer name near
 ip addr add 10.9.9.1/24 dev near
-echo 1 >/proc/sys/net/ipv6/conf/near/disable_ipv6; echo 1 >/proc/sys/net/ipv6/conf/far/disable_ipv6
 ip link set near up; ip link set far up
 ip neigh add 10.9.9.2 lladdr 02:00:00:00:00:02 dev near
 ip route add default via 10.9.9.2
