@@ -24,7 +24,7 @@ def test_success_and_tools(bundle, tmp_path):
     for source in ("wire", "transcript", "events"):
         usage = done.result["usage"][source]
         assert (usage["input_tokens"], usage["output_tokens"]) == (3200, 110), source
-        assert usage["reasoning_output_tokens"] == 20
+        assert usage["reasoning_output_tokens"] == 45
     assert set(done.gaps()) <= {"event_times_unavailable"} and done.result["harness"]["version"] == "0.61.0"
     assert all(dict(map(tuple, one["headers"]))["x-goog-api-key"] == KEY for one in seen)
 

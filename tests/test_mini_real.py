@@ -17,9 +17,9 @@ def test_success_and_tools(bundle, tmp_path):
     done, seen = CLI.play(bundle, tmp_path / "play", [
         CLI.says(message("Let me see."), CLI.shell("echo one; echo err >&2; exit 7", "call_1")), CLI.says(CLI.shell("pwd", "call_2")),
         CLI.final()], prompt=prompt)
-    assert (done.outcome["kind"], done.code, done.result["final_message"]) == ("completed", 0, "All done.\n")
+    assert (done.outcome["kind"], done.code, done.result["final_message"]) == ("completed", 0, "All done.")
     assert tools(done) == [
-        ("call_1", "failed", "exit_code_7"), ("call_2", "completed", None), ("call_end", "completed", None)]
+        ("call_1", "failed", "exit_code_7"), ("call_2", "completed", None), ("call_0003_1", "completed", None)]
     root, = done.records("agent_invocation")
     assert [call["response_id"] for call in root["model_calls"]] == ["chatcmpl-0001", "chatcmpl-0002", "chatcmpl-0003"]
     for source in ("wire", "transcript"):
