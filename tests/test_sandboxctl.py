@@ -78,6 +78,11 @@ def test_a_directory_name_that_is_no_text_passes_too(dist, tmp_path):
     done = subprocess.run([os.path.join(dist, "sandboxctl"), "stage", "--via", SPLITS_AGAIN, "--out", str(out), "--dir", inside],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=ctl.HANG)
     assert done.returncode == 0 and os.listdir(inside) == [b"sandbox-worker.pyz"], done.stderr
+    path = ctl.document(tmp_path, command=["true"])  # but no input document can name it: said before anything is put there
+    done = subprocess.run([os.path.join(dist, "sandboxctl"), "run", "--via", "", "--out", str(tmp_path / "other"), "--input", path,
+                           "--dir", inside + b"2"], stderr=subprocess.PIPE, timeout=ctl.HANG)
+    assert done.returncode == 64 and b"--dir" in done.stderr and done.stderr.count(b"\n") == 1, done.stderr
+    assert not os.path.exists(inside + b"2") and not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize("arguments,code,words", [

@@ -109,6 +109,25 @@ def test_an_interrupt_before_anything_was_started(dist, tmp_path):
     assert code == 69 and "nothing was started" in said and (found.outcome["kind"], found.outcome["status"]) == ("cancelled", "not_run")
 
 
+# Passes 32 KiB at a time on to the shell, so that the bundle is on its way for seconds.
+SLOW = "%s -u -c 'import os, sys, time\nfor piece in iter(lambda: os.read(0, 32768), b\"\"): os.write(1, piece); time.sleep(0.1)' |"
+
+
+@pytest.mark.parametrize("where", [(), ("--dir", "there")])
+def test_an_interrupt_while_it_is_staged_leaves_nothing_inside(dist, tmp_path, where):
+    path, out = ctl.document(tmp_path, command=["true"]), tmp_path / "out"
+    process = ctl.start(dist, "run", "--via", SLOW % sys.executable, "--input", path, "--out", out,
+                        *(str(tmp_path / word) if word == "there" else word for word in where))
+    until, parts = time.monotonic() + ctl.HANG, []
+    while not parts and time.monotonic() < until:
+        inside = ctl.record(out)["dir"] if (out / ".sandboxctl" / "run.json").exists() else None
+        parts = os.listdir(inside) if inside and os.path.isdir(inside) else []
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=ctl.HANG)[1].decode()
+    assert process.returncode == 69 and "nothing was started" in said and "Traceback" not in said, said
+    assert parts and (os.listdir(inside) == [] if where else not os.path.exists(inside)), said
+
+
 def test_step_by_step_and_a_launch_that_returns_at_once(dist, tmp_path):
     out, flag = tmp_path / "out", tmp_path / "flag"
     path = ctl.document(tmp_path, command=["/bin/sh", "-c", UNTIL % flag], cwd="/")

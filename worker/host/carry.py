@@ -54,9 +54,22 @@ def main(words):
         signals.deaf = True  # what is left is short: it is said, and written down
         handle = handles[0] if handles else None
         try:
-            return ended_by(error, handle, step)
+            code = ended_by(error, handle, step)
         except OSError as problem:
             return unwritten(handle, problem)
+        if isinstance(error, Interrupted) or (isinstance(error, Refused) and code != cli.NO_DIRECTORY):
+            unstage(handle, signals)
+        return code
+
+
+def unstage(handle, signals):
+    """A job that ended before anything was started leaves nothing inside."""
+    signals.deaf = False  # another Ctrl-C ends this, too
+    try:
+        if handle and not handle["launched_at"]:
+            fetch.unstage(handle)
+    except Interrupted:
+        cli.say("interrupted again; what was staged may still be there")
 
 
 def take(step, words, signals, handles):
@@ -227,10 +240,11 @@ def stage(handle, signals):
         handle.update(python=staging.bring_python(handle, handle["python"]))
     with Channel(handle["via"], handle["python"]) as channel:
         staging.stage(channel, handle, handle.given["files"])
-        if "--no-doctor" not in handle.given:
-            blocking = examined(channel, handle)
-            if blocking:
-                return failed(handle, blocking, not_launched("doctor", blocking), cli.MASK)
+        blocking = None if "--no-doctor" in handle.given else examined(channel, handle)
+    if blocking:
+        if handle.quiet:
+            fetch.unstage(handle)
+        return failed(handle, blocking, not_launched("doctor", blocking), cli.MASK)
     tell(handle, {name: handle[name] for name in ("dir", "python")})
     return 0
 

@@ -6,10 +6,10 @@ import time
 
 from worker import cli
 from worker.host.arguments import ODD
-from worker.host.channel import Channel, Lost, NoPython
+from worker.host.channel import Channel, Lost, NoPython, Refused
 from worker.host.handle import PRINTED
 from worker.host.outcome_directory import NotReadable, faults, read_result
-from worker.host.staging import BUNDLES, PORTABLE, staged
+from worker.host.staging import BUNDLES, PLACES, PORTABLE, staged
 from worker.host.unpack import MOST_BYTES, MOST_FILES, unpack
 from worker.host.verify import manifest_of
 from worker.session import RESULT, WRITES
@@ -88,3 +88,17 @@ def clean(handle, names=EVERYTHING):
         cli.say("cleaning: %s" % problem)
         return cli.FAILED
     return 0 if found.get("left") == [] or not handle["own"] else cli.FAILED
+
+
+def unstage(handle):
+    """Nothing was started: what this command has put inside goes again, as far as it can be reached. Its answer may not have
+    come, so where the directory's place is not known, it is looked for."""
+    if handle.placing is None:
+        return
+    known, names = handle["dir"], (*BUNDLES, PORTABLE)
+    try:
+        with Channel(handle["via"], handle["python"]) as channel:
+            for place in [known] if known else ["%s/%s" % (base, handle.placing) for base in PLACES.split()]:
+                channel.ask("clean", dir=place, names=names, all=handle["own"] or not known)
+    except (Lost, NoPython, Refused, OSError, *ODD) as problem:
+        cli.say("what was staged may still be there (%s)" % problem)

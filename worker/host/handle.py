@@ -38,6 +38,7 @@ class Handle:
 
     def __init__(self, given):
         self.given, self.out, self.quiet, self.fresh = given, given.get("--out"), False, False
+        self.placing = None  # what a directory inside is to be called, once this command has asked for it
         self.known = dict(BLANK)
         if self.begun and self.out:
             self.known.update(remembered(self.path()))
@@ -82,6 +83,8 @@ class Handle:
         asked = document.get("directory")
         if asked and self.given.get("--dir") not in (None, asked):
             raise Misuse("--dir is not the `directory` of the input document; give one of them")
+        if any("\ud800" <= c <= "\udfff" for c in self["dir"] or ""):
+            raise Misuse("--dir is no UTF-8, so no input document can name it")
         if self.out:
             write(self.path(SEAL), (document.get("seal_key") or os.urandom(32).hex()).encode())
         self.update(

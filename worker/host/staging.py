@@ -31,7 +31,8 @@ def bundle(handle):
 
 def stage(channel, handle, files=()):
     """Choose or make the directory, put the bundle and the (source, target) `files` there."""
-    found = channel.ask("place", dir=handle["dir"], name="sandbox-worker-" + os.urandom(6).hex())
+    handle.placing = "sandbox-worker-" + os.urandom(6).hex()
+    found = channel.ask("place", dir=handle["dir"], name=handle.placing)
     if not isinstance(found.get("dir"), str) or not found["dir"].startswith("/"):
         raise Lost("what came back names no directory")
     handle.update(dir=found["dir"], own=handle["own"] or not handle["dir"])
@@ -80,7 +81,9 @@ def bring_python(handle, source):
     if not any(name in ("bin/python3", "bin/python") for name, _ in tree):
         raise Misuse("--python: %s has no bin/python3" % source)
     with ShellThere(handle["via"]) as shell:
-        base = shell.place(handle["dir"])
+        handle.placing = "sandbox-worker-" + os.urandom(6).hex()
+        base = shell.place(handle["dir"], handle.placing)
+        handle.update(dir=base, own=not handle["dir"])
         partial = "%s/%s.part-%s" % (base, PORTABLE, os.urandom(6).hex())
         folders = sorted({os.path.dirname(name) for name, _ in tree} | {"bin"})
         for at in range(0, len(folders), 100):
@@ -96,7 +99,6 @@ def bring_python(handle, source):
         shell.give(partial + "/.sums", "".join(sums).encode(), False)
         shell.do("cd %s && sha256sum -c .sums >/dev/null" % quoted(partial), "the Python did not arrive as it was sent")
         shell.do("rm -rf {0} && mv {1} {0}".format(quoted(base + "/" + PORTABLE), quoted(partial)))
-    handle.update(dir=base, own=not handle["dir"])
     return "%s/%s/bin/%s" % (base, PORTABLE, "python3" if any(name == "bin/python3" for name, _ in tree) else "python")
 
 
@@ -131,13 +133,12 @@ class ShellThere(Channel):
             raise Refused("%s (%s)" % (failure or "the shell there refuses", found[2:].strip()[:300]), 69)
         return found[2:].strip()
 
-    def place(self, asked):
+    def place(self, asked, name):
         if asked:
             if any(c < " " or c == "\x7f" for c in asked):
                 raise Misuse("--python DIR cannot be brought into a directory with such a name")
             self.do("mkdir -p %s" % quoted(asked))
             return asked
-        name = "sandbox-worker-" + os.urandom(6).hex()
         return self.do('for base in %s; do mkdir -m 700 "$base/%s" 2>/dev/null && cd "$base/%s" && pwd && break; done'
                        % (PLACES, name, name), "no directory can be written there")
 
