@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 
 from tests import agents, runs
 from tests.endpoint import Endpoint
+from worker import intake
 
 MODEL = {"base_url": "http://127.0.0.1:9/v1"}
 
@@ -123,6 +125,22 @@ def test_what_a_run_inherits(bundle, tmp_path, inherited, more, outcome):
     assert done.outcome.get("kind") == outcome
     if outcome is None:
         assert done.code in (70, 73) and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_place_without_dev_null_or_symlinks(bundle, tmp_path):
+    (tmp_path / "input.json").write_text(json.dumps({"command": ["true"], "directory": str(tmp_path / "run")}))
+    line = 'mount -t tmpfs none /dev && exec "$@"'
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", line, "sh", sys.executable, "-I", "-S", bundle, "run", str(tmp_path / "input.json")],
+                          stdin=subprocess.DEVNULL, capture_output=True, timeout=runs.HANG)
+    if done.returncode != 1:  # 1: no namespace is to be had here
+        assert done.returncode == 70 and b"/dev/null" in done.stderr and done.stderr.count(b"\n") == 1
+        assert not (tmp_path / "run").exists()
+    (tmp_path / "gone").mkdir()
+    nowhere = os.open(str(tmp_path / "gone"), os.O_RDONLY)
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(intake.NotUsable, match="no symlink"):
+        intake.claim(types.SimpleNamespace(fd=nowhere, path="/place"), "marker")
+    os.close(nowhere)
 
 
 def test_a_stdout_that_nobody_reads_keeps_nobody_from_watching_the_agent(bundle, tmp_path):

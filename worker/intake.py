@@ -146,6 +146,8 @@ def claim(session, marker, word="run"):
         os.symlink(word + " " + marker, names.CLAIM, dir_fd=session.fd)
     except FileExistsError:
         raise NotUsable("%s: was stopped before it started" % session.path) from None
+    except OSError as error:  # a file system without symlinks, or with no inode left
+        raise NotUsable("%s: no symlink can be made there (%s)" % (session.path, error.strerror)) from None
 
 
 def for_worker(job, session, token, marker):

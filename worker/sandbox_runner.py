@@ -20,13 +20,13 @@ def main(arguments):
     """Run the input document named by the arguments; returns the exit code of DESIGN 5."""
     if len(arguments) != 1:
         return cli.misuse("run", "takes one argument: the input document, or - for one line on stdin")
-    while os.open(os.devnull, os.O_RDWR) <= 2:
-        pass  # started without stdin, stdout or stderr: those places stay taken
-    complaint_in, complaint_out = os.pipe()
     try:
+        while os.open(os.devnull, os.O_RDWR) <= 2:
+            pass  # started without stdin, stdout or stderr: those places stay taken
+        complaint_in, complaint_out = os.pipe()
         link = fork_worker()  # two processes from here on
     except OSError as error:
-        cli.say("no process is left for the worker (%s)" % error.strerror)
+        cli.say("%s (%s)" % (error.filename or "no process is left for the worker", error.strerror))
         return cli.FAILED
     if not link.is_guard:
         os.close(complaint_in)
