@@ -46,6 +46,13 @@ def test_every_shell_does_the_whole_job(job, tmp_path, shell):
     assert os.listdir(tmp_path / "inside") == []  # it was not ours, so it stays
 
 
+@pytest.mark.parametrize("via", ["head -c 300000 /dev/zero >&2; ", "env -i ", "trap '' CHLD; "])
+def test_channels_that_talk_much_have_no_path_or_ignore_signals(job, via):
+    """An engine told to be verbose fills stderr before the first word; bwrap --clearenv leaves no PATH to find oneself by."""
+    done, found = job(via=via)
+    assert (done.returncode, found.outcome["kind"], found.action) == (0, "completed", "grade"), done.stderr[-500:]
+
+
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="no shellcheck here")
 def test_shellcheck_has_nothing_to_say(tree):
     for name in ("sandboxctl", "first_words.sh"):

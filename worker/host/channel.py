@@ -64,15 +64,16 @@ def own_file(name):
 
 
 class Reader:
-    """Bytes of a descriptor, in lines or counted; every wait has an end (monotonic time)."""
+    """Bytes of a descriptor, in lines or counted; every wait has an end (monotonic time). beside: another Reader, which is kept
+    empty meanwhile, but for its tail: who writes to both (an engine that is told to be verbose) must not wait for us."""
 
-    def __init__(self, fd):
-        self.fd, self.data, self.ended = fd, bytearray(), False
+    def __init__(self, fd, beside=None):
+        self.fd, self.data, self.ended, self.beside = fd, bytearray(), False, beside
         os.set_blocking(fd, False)
 
     def more(self, wait):
         """Take what there is, waiting up to `wait` seconds; False where nothing came."""
-        if self.ended or not select.select([self.fd], [], [], max(0, wait))[0]:
+        if self.ended or not self.ready(time.monotonic() + max(0, wait)):
             return False
         try:
             piece = os.read(self.fd, PIECE)
@@ -81,6 +82,17 @@ class Reader:
         self.ended = not piece
         self.data += piece
         return bool(piece)
+
+    def ready(self, until):
+        beside = self.beside
+        while True:
+            both = [self.fd, beside.fd] if beside and not beside.ended else [self.fd]
+            found = select.select(both, [], [], max(0, until - time.monotonic()))[0]
+            if found and found != [self.fd]:
+                beside.more(0)
+                del beside.data[:-STDERR_KEPT]
+            if self.fd in found or time.monotonic() >= until:
+                return self.fd in found
 
     def taken(self):
         """The next whole line that is here already, or None."""
@@ -126,8 +138,8 @@ class Channel:
         # A session of its own: a Ctrl-C on the terminal is ours to decide about, not the engine's client's.
         self.process = subprocess.Popen(["/bin/sh", "-c", via + " sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, start_new_session=True)
-        self.reader = Reader(self.process.stdout.fileno())
         self.errors = Reader(self.process.stderr.fileno())
+        self.reader = Reader(self.process.stdout.fileno(), self.errors)
         try:
             self.version = self.become(python)
         except BaseException:

@@ -15,6 +15,7 @@ from worker.host.verify import manifest_of
 from worker.session import RESULT, WRITES
 
 TRIES = 3
+SOON = 20.0  # s for an answer to what is only a kindness
 EVERYTHING = (*WRITES, *BUNDLES, PORTABLE)
 UNVERIFIED = "the outcome that came out of the sandbox is not the one that the run wrote: %s"
 LOST_RUN = "the sandbox gave no outcome: %s"
@@ -99,6 +100,6 @@ def unstage(handle):
     try:
         with Channel(handle["via"], handle["python"]) as channel:
             for place in [known] if known else ["%s/%s" % (base, handle.placing) for base in PLACES.split()]:
-                channel.ask("clean", dir=place, names=names, all=handle["own"] or not known)
+                channel.ask("clean", SOON, dir=place, names=names, all=handle["own"] or not known)
     except (Lost, NoPython, Refused, OSError, *ODD) as problem:
         cli.say("what was staged may still be there (%s)" % problem)

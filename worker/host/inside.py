@@ -20,6 +20,7 @@ BUNDLES = ("sandbox-worker.pyz", "sandbox_worker.py")
 UNFINISHED = ("%s.part-", ".%s.new-", ".%s-")  # of `put`; of the worker's writes, and what it moved aside
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 LINE = 1 << 20
+PYTHON = sys.executable or os.path.realpath("/proc/self/exe")  # without a PATH it does not know where it is
 
 
 class Refused(Exception):
@@ -99,11 +100,11 @@ def look(asked):
 
 def leave(asked):
     """Become the command {"argv"} of the Python that runs here; stdin and stdout are its own from now on."""
-    os.execv(sys.executable, command(asked))
+    os.execv(PYTHON, command(asked))
 
 
 def command(asked):
-    return [os.fsencode(sys.executable), b"-I", b"-S", *map(raw, asked["argv"])]
+    return [os.fsencode(PYTHON), b"-I", b"-S", *map(raw, asked["argv"])]
 
 
 def launch(asked):
@@ -119,7 +120,7 @@ def launch(asked):
         for fd, to in ((told[0], 0), (out[1], 1), (said[1], 2)):
             os.dup2(fd, to)
         os.closerange(3, max(told + out + said) + 1)
-        os.execv(sys.executable, command(asked))
+        os.execv(PYTHON, command(asked))
     for fd in (told[0], out[1], said[1]):
         os.close(fd)
     feed(told[1], raw(asked["stdin"]))
