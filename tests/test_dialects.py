@@ -58,6 +58,21 @@ def test_an_end_before_which_nothing_was_said_ends_no_answer(dialect, stream, co
     assert facts["complete"] == complete and bool(facts["terminal"]) == complete
 
 
+FIGURES = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+
+
+@pytest.mark.parametrize("last", [
+    {"choices": [{"delta": {}, "finish_reason": "stop", "usage": FIGURES}]}, {"choices": [], "x_groq": {"usage": FIGURES}},
+    {"choices": [], "usage": FIGURES}, {"choices": [], "usage": None, "x_groq": {"usage": FIGURES}}])
+@pytest.mark.parametrize("after", [[], [{"choices": [], "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}}]])
+def test_usage_where_services_put_it_and_zeros_behind_it(last, after):
+    events = [{"choices": [{"delta": {"content": "a"}}]}, last, *after]
+    stream = b"".join(b"data: %s\n\n" % json.dumps(event).encode() for event in events) + b"data: [DONE]\n\n"
+    for chunks in cuts(stream, 20):
+        usage = read(chunks, "chat", "text/event-stream", None, True)["usage"]
+        assert (usage["input_tokens"], usage["output_tokens"], usage["total_tokens"]) == (5, 3, 8)
+
+
 @pytest.mark.parametrize("name", [name for name in sorted(CORPUS) if CORPUS[name][1]["expect"].get("complete")])
 def test_a_stream_that_was_complete_stays_so_whatever_follows(name):
     data, wanted = CORPUS[name]

@@ -43,6 +43,9 @@ _QUIET = {
 }
 _HEAD = re.compile(rb'(?:event: ?([\w.]{1,60})\n)?data: ?\{(?:"type": ?"([\w.]{1,60})",)?')
 
+# A usage object of nothing but zeros: some servers send one behind the real figures, and counts only grow.
+ZEROS = re.compile(rb'"\w{1,20}": ?\{(?:\s*"\w{1,40}": ?0,?)+\s*\}')
+
 
 class Markers:
     """Which bytes of a stream can matter, once its answer has begun.
@@ -80,9 +83,10 @@ class Markers:
         if self._usage is None or not _not_null(self._usage, region):
             return None
         key, null, spaced_null = self._usage
-        at = region.rfind(key)
-        while region.startswith((null, spaced_null), at):
+        last = at = region.rfind(key)
+        while at >= 0 and (region.startswith((null, spaced_null), at) or ZEROS.match(region, at)):
             at = region.rfind(key, 0, at)
+        at = last if at < 0 else at  # nothing but zeros
         begin, end = region.rfind(b"\n\n", 0, at), region.find(b"\n\n", at)
         return region[begin + 2 if begin >= 0 else 0:end if end >= 0 else None]
 
@@ -123,6 +127,8 @@ def _names(facts: Reader, value: dict, identity: str, model: str) -> None:
 
 def _take_usage(facts: Reader, raw: object) -> None:
     if isinstance(raw, dict) and raw:
+        if facts._raw is not None and not any(raw.values()):
+            return  # zeros behind figures: counts only grow
         facts._raw = raw
         facts._late = None
 
@@ -149,7 +155,8 @@ def _responses_finish(facts: Reader, response: dict, kind: str | None) -> None:
 
 def _chat(facts: Reader, value: dict, kind: str | None) -> bool:
     _names(facts, value, "id", "model")
-    _take_usage(facts, value.get("usage"))
+    groq = value.get("x_groq")
+    _take_usage(facts, value.get("usage") or (groq.get("usage") if isinstance(groq, dict) else None))
     choices = value.get("choices")
     empty = isinstance(choices, list)
     for choice in choices if isinstance(choices, list) else ():
@@ -157,6 +164,7 @@ def _chat(facts: Reader, value: dict, kind: str | None) -> bool:
             continue
         reason = text_of(choice.get("finish_reason"), 100)
         facts.finish_reason = reason or facts.finish_reason
+        _take_usage(facts, choice.get("usage"))  # Moonshot
         empty = empty and not reason and _empty_delta(choice.get("delta"))
     if empty and not choices:
         empty = not value.get("usage")

@@ -243,7 +243,7 @@ class Reader:
         """Counts events that cannot matter; False where one may, so that they must be parsed."""
         count, urgent, usage = self._markers.look(region)
         self.events += count
-        if usage is not None:
+        if usage is not None and (self._late is None or not dialect_events.ZEROS.search(usage)):
             self._late = usage
         return not urgent
 
