@@ -194,7 +194,7 @@ class Channel:
 
     def read_errors(self):
         """What has come on stderr so far; the end of it is kept."""
-        while self.errors.more(0):
+        while self.errors.data or self.errors.more(0):
             self.said += self.errors.data
             del self.errors.data[:]
             del self.said[:-STDERR_KEPT]
