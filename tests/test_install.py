@@ -199,6 +199,19 @@ def test_a_cli_on_python_gets_its_own_environment(registry, tmp_path):
         assert any(name.endswith(".pyc") for name in everything(tmp_path / "two"))
 
 
+def test_the_script_of_a_version_manager_is_looked_through(registry, tmp_path):
+    shim, silent = tmp_path / "python3", tmp_path / "silent"
+    shim.write_text("#!/bin/sh\nexec %s \"$@\"\n" % sys.executable)
+    silent.write_text("#!/bin/sh\n")
+    for path in (shim, silent):
+        path.chmod(0o755)
+    put_down(PYPI_LOCK, tmp_path / "one", **{"--python": str(shim)})
+    assert says(tmp_path / "one" / "bin" / "tool") == "tool helps %s" % (tmp_path / "one" / "mini-1.0.0")
+    assert os.path.basename(os.path.realpath(str(tmp_path / "one" / "mini-1.0.0" / "bin" / "python3"))).startswith("python3.")
+    with pytest.raises(install.Misuse, match="no Python 3 that starts"):
+        put_down(PYPI_LOCK, tmp_path / "one", **{"--python": str(silent)})
+
+
 @pytest.mark.parametrize("lock", [NPM_LOCK, PYPI_LOCK], ids=["npm", "pypi"])
 def test_another_package_than_the_locked_one_is_refused_and_what_was_there_stays(registry, tmp_path, lock):
     put_down(lock, tmp_path / "one")

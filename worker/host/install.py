@@ -98,8 +98,7 @@ def target_of(lock, given):
         if not os.access(target["node"], os.X_OK):
             raise Misuse("--node: %s is no program" % given["--node"])
     if lock["from"] == "pypi":
-        target["python"] = os.path.realpath(given.get("--python") or getattr(sys, "_base_executable", None) or sys.executable)
-        target["python_version"] = version_of_python(target["python"])
+        target["python_version"], target["python"] = ask_python(given.get("--python") or sys.executable)
         fit = sorted({place.partition("-")[0] for place in lock["targets"] if place.endswith("-" + machine)})
         if target["python_version"] not in fit:
             raise Misuse("%s needs Python %s; %s is %s: name another with --python" % (
@@ -107,15 +106,19 @@ def target_of(lock, given):
     return target
 
 
-def version_of_python(path):
+def ask_python(path):
+    """(its version, the program that it really is): `path` may be a script of a version manager, or of a virtual environment."""
     import subprocess
 
-    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    code = "import sys; print('%d.%d' % sys.version_info[:2], getattr(sys, '_base_executable', None) or sys.executable)"
     try:
         done = subprocess.run([path, "-I", "-S", "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     except OSError as error:
         raise Misuse("--python: %s: %s" % (path, error.strerror)) from None
-    return done.stdout.decode("ascii", "replace").strip()
+    version, _, program = os.fsdecode(done.stdout).strip().partition(" ")
+    if not os.path.isabs(program):
+        raise Misuse("--python: %s is no Python 3 that starts" % path)
+    return version, os.path.realpath(program)
 
 
 def put_down(lock, target, wanted, source, prefix):
