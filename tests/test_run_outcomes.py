@@ -106,7 +106,7 @@ PINGED = {"send": "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: p
 def test_a_model_that_was_silent_at_the_deadline_is_not_the_agents_fault(bundle, tmp_path, steps, agent):
     """Told to stop, the agent closes its connection before it ends: the silence before that decides, not that it left."""
     with Endpoint([{"steps": steps}]) as endpoint:
-        done = runs.run(bundle, tmp_path, command=agents.python(agent), timeout=6, grace=2,
+        done = runs.run(bundle, tmp_path, command=agents.python(agent), timeout=9, grace=2,
                         model={"base_url": endpoint.url + "/v1", "api": "responses"})
     assert (done.outcome["kind"], done.outcome["fault"], done.action) == ("model_timeout", "model", "retry"), done.outcome
     assert done.result["usage"]["chosen"]["completeness"] == "unknown"
