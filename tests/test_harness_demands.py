@@ -37,7 +37,6 @@ LARGE = {"hermes": 120000}      # bytes of prompt: its only way in is one argume
 CHANGES = {"qwen": lambda text: text.replace(" @missing", "@missing")}       # it looks for the file and sets a space before the name
 # Of a request that failed; they cannot be switched off. 1.17.11 would go on for ever.
 OWN_REPEATS = {"qwen-0.24.4": 6, "opencode-1.17.11": 200, "opencode-1.18.33": 5, "kilocode-7.7.7": 1}
-LEFT: dict = {}
 SLOW = {"kilocode": 150}        # s: it may take 80 of them to ask the model on a busy machine
 # What a home or a task may hold that would turn the CLI away from the proxy.
 ELSEWHERE = "http://elsewhere.example/v1"
@@ -136,8 +135,7 @@ def nobody_else_is_asked(seen):
 
 
 def nothing_is_left_in_tmp(seen):
-    left = [name for name in seen.place.left() if name not in LEFT.get(seen.cli.name, ())]
-    assert not left, left
+    assert not seen.place.left(), seen.place.left()
 
 
 def it_runs_as_its_user(seen):

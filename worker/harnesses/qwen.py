@@ -8,6 +8,7 @@ Launch path (budget 150 lines).  What is particular about this CLI, each measure
   - After the answer a second agent extracts memories, with tools and tokens of its own; the settings switch it off.
   - Settings go into a file of the highest precedence, so that neither the home's nor the task's own file undoes them.
   - Its timers (no answer 120 s, silent stream 240 s, whole stream 900 s) are raised to the run's timeout.
+  - Where a line of the prompt begins with `@`, it looks for a file of that name, and sets a space before it where there is none.
   - SIGTERM: exit code 130 within a second (5 s on a busy machine), its tool killed, no result event.
 """
 
