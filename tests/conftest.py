@@ -70,10 +70,23 @@ def pytest_sessionfinish(session, exitstatus):
 
 
 def lacking(reason):
-    """Skip, or in CI fail: a machine that lacks its engine must not pass silently."""
+    """Skip, or in CI fail: a machine that lacks its engine must not pass silently. No test skips by another way (tests/house.py)."""
     if CI:
         pytest.fail("CI needs what this machine lacks: " + reason, pytrace=False)
     pytest.skip(reason)
+
+
+def elsewhere(reason):
+    """Skip, in CI too: what the test is about is not this machine, and need not be."""
+    pytest.skip(reason)
+
+
+def python_of(version):
+    """The path of the Python of this version; without it the test is skipped, and in CI fails where it is a required one."""
+    path, reason = pythons.cached(version), "no Python %s on PATH or in pyenv" % version
+    if path is None:
+        (lacking if version in pythons.REQUIRED else elsewhere)(reason)
+    return path
 
 
 def pytest_collection_modifyitems(config, items):
@@ -142,7 +155,4 @@ def bundle(dist, tmp_path):
 @pytest.fixture(params=pythons.SUPPORTED)
 def other_python(request):
     """The path of each supported Python in turn; use with mark `pythons`."""
-    path = pythons.cached(request.param)
-    if path is None and request.param in pythons.REQUIRED:
-        lacking("no Python %s on PATH or in pyenv" % request.param)
-    return path or pytest.skip("no Python %s on PATH or in pyenv" % request.param)
+    return python_of(request.param)

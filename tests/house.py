@@ -9,6 +9,7 @@
     ascii       sources are plain ASCII, so that the text form of the bundle can be read
     size        files of at most 400 lines, functions of at most 60
     care        no swallowed `except Exception`, no left-over notes, no path of somebody's machine
+    skips       tests skip by conftest.lacking, which fails in CI, or by conftest.elsewhere, which says why CI need not care
     needed      worker/__main__.py names every standard module that the product cannot do without
     launch      what a real run executes before the agent's first instruction is at most 1,200 lines (tests/launch_path.py)
 
@@ -267,6 +268,15 @@ def care(sources):
                 yield path, number, "a path of somebody's machine: %s" % MACHINE.search(line).group(0)
 
 
+def skips(sources):
+    for source in sources:
+        if not source.path.startswith("tests/") or source.path == "tests/conftest.py":
+            continue
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Attribute) and node.attr in ("skip", "skipif", "importorskip", "skipTest"):
+                yield source.path, node.lineno, "%s would pass silently in CI: use lacking() or elsewhere() of tests/conftest.py" % node.attr
+
+
 def needed(sources):
     main = next(s for s in sources if s.path == "worker/__main__.py")
     named = set(re.search(r'NEEDED = \("([^"]+)"', main.text).group(1).split())
@@ -304,7 +314,7 @@ def launch(_sources):
     yield from launch_path.complaints(LAUNCH_LINES)
 
 
-RULES = (layers, circles, stdlib, slow, pure, python38, ascii_only, size, care, needed, cases, launch)
+RULES = (layers, circles, stdlib, slow, pure, python38, ascii_only, size, care, skips, needed, cases, launch)
 
 
 def check(rules=RULES):

@@ -2,8 +2,9 @@
 
 An event is one entry into or return from a system call of the guard or of any thread of the worker, so every n is another
 point between the first instruction and the last, and no clock is asked. VICTIMS: "guard", "worker", "guard,worker", or with
-another signal than SIGKILL "guard:SIGINT". REPORT gets {"events": how many there were, "first": how many when the worker was
-born, "killed": whether n was reached, "status": the guard's wait status}. The first process is the guard, what it forks is
+another signal than SIGKILL "guard:SIGINT". REPORT gets {"events": how many there were, "held": how many when the guard had first
+blocked that signal (null: not before n), "first": how many when the worker was born, "killed": whether n was reached, "status": the
+guard's wait status}. The first process is the guard, what it forks is
 the worker, whose own forks are let go untraced.
 """
 import ctypes
@@ -25,6 +26,7 @@ class Tracer:
         victims = [victim.partition(":")[::2] for victim in victims]
         victims = {role: signal.Signals[name or "SIGKILL"] for role, name in victims}
         self.at, self.victims, self.events, self.first, self.killed, self.status = at, victims, 0, 0, False, None
+        self.held = None
         self.pids, self.roles = {}, {}  # role -> process; thread -> role
         self.early = set()  # stopped before its parent's event named it
 
@@ -78,6 +80,8 @@ class Tracer:
 
     def count(self, tid):
         self.events += not self.killed
+        if self.held is None and tid == self.pids["guard"] and self.blocks(tid):
+            self.held = self.events
         if self.events >= self.at and not self.killed and all(victim in self.pids for victim in self.victims):
             self.killed = True
             for victim, signum in self.victims.items():
@@ -85,10 +89,15 @@ class Tracer:
                     os.kill(self.pids[victim], signum)
         self.resume(tid)
 
+    def blocks(self, pid):
+        with open("/proc/%d/status" % pid) as file:
+            mask = int(next(line for line in file if line.startswith("SigBlk")).split()[1], 16)
+        return bool(mask >> (self.victims.get("guard", signal.SIGKILL) - 1) & 1)
+
 
 if __name__ == "__main__":
     tracer = Tracer(int(sys.argv[2]), sys.argv[3].split(","))
     tracer.start(sys.argv[4:])
     tracer.run()
     with open(sys.argv[1], "w") as file:
-        json.dump({"events": tracer.events, "first": tracer.first, "killed": tracer.killed, "status": tracer.status}, file)
+        json.dump({"events": tracer.events, "held": tracer.held, "first": tracer.first, "killed": tracer.killed, "status": tracer.status}, file)

@@ -165,6 +165,7 @@ def documents(calls=3, output="one\n", said="All done."):
             proof="echild",
             signals=[{"signal": "SIGINT", "at": START + 1}],
             killed=[{"pid": 7, "argv": ["sleep", "985"], "age_s": 3.0, "state": "S", "escaped": "setsid"}],
+            killed_count=4097,
         ),
         "launch.json": dict(identity, launched_at=START + 0.4, agent_pid=5, command=["codex", "exec"], cwd="/app", timeout=60),
         "events.jsonl": [[START, {"type": "turn.started"}]],

@@ -14,7 +14,7 @@ import pytest
 
 import build
 from tests import pythons
-from tests.conftest import ROOT
+from tests.conftest import ROOT, python_of
 from tests.sandboxes import docker
 
 FORMS = (build.PYZ, build.TEXT)
@@ -109,7 +109,7 @@ def test_it_runs_on_every_python(name, other_python, dist):
 
 @pytest.mark.parametrize("version", pythons.TOO_OLD)
 def test_an_old_python_gets_a_sentence(version, form):
-    python = pythons.cached(version) or pytest.skip("no Python %s on this machine" % version)
+    python = python_of(version)
     flags = ("-S",) if version == "2.7" else ("-I", "-S")
     assert_one_sentence(run(form, "run", "x", python=python, flags=flags), 69, "3.8", version)
 
@@ -138,7 +138,7 @@ def test_without_ctypes_it_starts(form):
 
 @pytest.mark.engine
 def test_a_container_whose_python_lacks_json(bundle):
-    python = pythons.cached("3.8") or pytest.skip("no Python 3.8")
+    python = python_of("3.8")
     with docker.Container(docker.image(python)) as container:
         container.put(bundle, "/sandbox-worker.pyz")
         container.exec(["rm", "-r", "/usr/local/lib/python3.8/json"])
@@ -278,7 +278,7 @@ def test_an_agent_that_changes_the_bundle_changes_nothing(change, form, files, t
 
 @pytest.mark.engine
 def test_what_is_staged_is_what_was_built(dist):
-    python = pythons.cached("3.8") or pytest.skip("no Python 3.8")
+    python = python_of("3.8")
     with docker.Container(docker.image(python)) as container:
         container.exec(["mkdir", "/staged"])
         container.put(dist + "/.", "/staged")

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from tests.conftest import elsewhere
 from tests.endpoint import function_call, message
 from tests.real_runs import KEY, Cli, tools
 
@@ -76,7 +77,7 @@ def test_a_hidden_repeat_is_told_of(bundle, tmp_path):
 def test_it_refuses_root_without_the_switch(bundle, tmp_path):
     """Then there is no request and no event, only words on stderr."""
     if os.geteuid() != 0:
-        pytest.skip("only root is refused")
+        elsewhere("only root is refused")
     done, seen = CLI.play(bundle, tmp_path / "play", [CLI.final()], env={"IS_SANDBOX": ""})
     assert (done.outcome["kind"], done.code, done.result["return_code"], seen) == ("no_model_call", 69, 1, [])
     assert b"root/sudo" in done.read("stderr.log")

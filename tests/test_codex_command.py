@@ -11,6 +11,7 @@ import stat
 
 import pytest
 
+from tests.conftest import lacking
 from worker import harnesses
 from worker.harnesses import codex, codex_program, generic
 
@@ -181,12 +182,13 @@ LAYOUTS = {
 
 
 def installed(folder, layout):
+    if PACKAGE is None:
+        lacking("no native Codex for this machine")
     modules, native = LAYOUTS[layout]
     wrapper = program(folder / modules / "@openai/codex/bin/codex.js", b"#!/usr/bin/env node\n")
     return wrapper, program(folder / modules / (native % (PACKAGE, TRIPLE)))
 
 
-@pytest.mark.skipif(PACKAGE is None, reason="no native Codex for this machine")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("form", ["link", "node", "path"])
 def test_the_npm_wrapper_becomes_the_native_program(layout, form, tmp_path):
@@ -198,7 +200,6 @@ def test_the_npm_wrapper_becomes_the_native_program(layout, form, tmp_path):
     assert made["given_argv"][: len(command)] == command and wrapper.split("/")[-1] in made["notes"][0] + "codex.js"
 
 
-@pytest.mark.skipif(PACKAGE is None, reason="no native Codex for this machine")
 def test_a_shell_shim(tmp_path):
     wrapper, native = installed(tmp_path, "npm")
     shim = b'#!/bin/sh\nbasedir=$(dirname "$0")\nexec node "$basedir/lib/node_modules/@openai/codex/bin/codex.js" "$@"\n'

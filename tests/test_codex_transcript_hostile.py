@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from tests.conftest import lacking
 from tests.rollouts import DAY, THREAD, Home, announced, as_bytes, call, codes, exited, invocations, message, meta, output
 from worker.harnesses import codex_sessions, transcript_files
 from worker.observations import Records
@@ -97,7 +98,7 @@ def test_a_device(tmp_path):
     try:
         os.mknod(home.file(NAME), 0o020666, os.makedev(1, 5))  # /dev/zero has no end
     except OSError as error:
-        pytest.skip("no device nodes here: %s" % error)
+        lacking("no device nodes here: %s" % error)
     assert "transcript_not_regular" in codes(home.collect([announced()])["gaps"])
 
 

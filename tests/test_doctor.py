@@ -13,6 +13,7 @@ import sys
 import pytest
 
 from tests import pythons, runs
+from tests.conftest import lacking
 from tests.sandboxes import bwrap, docker, roots
 from worker import doctor_findings, doctor_harness, harnesses
 
@@ -181,7 +182,7 @@ def test_a_harness_that_is_missing_or_broken_blocks(bundle, tmp_path):
 def needs_namespaces():
     done = subprocess.run(["unshare", "-n", "-m", "true"], stderr=subprocess.PIPE) if shutil.which("unshare") else None
     if done is None or done.returncode:
-        pytest.skip("no namespaces of our own here")
+        lacking("no namespaces of our own here")
 
 
 def test_a_loopback_that_is_down_blocks(bundle):
@@ -206,7 +207,7 @@ def test_a_proc_that_hides_others_and_a_full_disk(bundle, tmp_path):
 @pytest.mark.parametrize("proc", [True, False])
 def test_bubblewrap_with_and_without_proc(bundle, proc):
     if bwrap.why_not():
-        pytest.skip(bwrap.why_not())
+        lacking(bwrap.why_not())
     root = roots.make(pythons.cached("3.8"))
     command = bwrap.command(root, ["python3", "-I", "-S", "/tmp/b/sandbox-worker.pyz", "doctor", "--json", "--dir", "/tmp/b/run"],
                             [(os.path.dirname(bundle), "/tmp/b")], proc=proc)
@@ -248,7 +249,7 @@ def test_containers_in_which_no_run_can_work(bundle):
 @pytest.mark.engine
 def test_gvisor(bundle):
     if not docker.has_runtime("runsc"):
-        pytest.skip("the engine has no runtime runsc")
+        lacking("the engine has no runtime runsc (Debian: runsc)")
     with docker.Container(docker.image(pythons.cached("3.8")), "--runtime", "runsc") as box:
         box.put(bundle, "/sandbox-worker.pyz")
         done = box.exec(["python3", "-I", "-S", "/sandbox-worker.pyz", "doctor", "--json", "--dir", "/job"], check=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 import pytest
 
 from tests import house
+from tests.conftest import elsewhere
 from tests.house import Source
 
 FUTURE = "from __future__ import annotations\n"
@@ -28,6 +29,8 @@ BROKEN = [          # (rule, path, text, part of the sentence)
     (house.size, "worker/x.py", "def f():\n" + "    x = 1\n" * 60, "f() has 61 lines"),
     (house.care, "worker/x.py", "try:\n    f()\nexcept Exception:\n    pass\n", "swallows"),
     (house.care, "worker/x.py", "# %s later\n" % "todo".upper(), "left-over"),
+    (house.skips, "tests/x.py", "import pytest\npytest.skip('no engine')\n", "lacking"),
+    (house.skips, "tests/x.py", "import pytest\n@pytest.mark.skipif(True, reason='')\ndef test_x(): pass\n", "lacking"),
 ]
 FINE = [
     (house.layers, "worker/x.py", "from transport.sandbox_transport import Transport\nfrom worker import cli\n"),
@@ -38,6 +41,7 @@ FINE = [
     (house.size, "worker/x.py", "x = 1\n" * 400),
     (house.size, "tests/endpoint.py", "x = 1\n" * 900),
     (house.care, "worker/x.py", "try:\n    f()\nexcept OSError:\n    pass\n"),
+    (house.skips, "tests/x.py", "from tests.conftest import lacking\nlacking('no engine')\n"),
 ]
 
 
@@ -53,7 +57,7 @@ def complaints(rule, path, text, monkeypatch):
 @pytest.mark.parametrize("rule, path, text, part", BROKEN)
 def test_a_broken_rule_is_named(rule, path, text, part, monkeypatch):
     if rule is house.stdlib and not hasattr(house.sys, "stdlib_module_names"):
-        pytest.skip("needs Python 3.10's list of standard modules")
+        elsewhere("needs Python 3.10's list of standard modules")
     if part == "not Python 3.8" and house.sys.version_info < (3, 10):
         with pytest.raises(SyntaxError):
             Source(path, text.encode())

@@ -46,7 +46,6 @@ def test_a_kept_key_file_is_reported(bundle, tmp_path):
     assert "key_exposed" in done.warnings() and (tmp_path / "key").exists()
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/sys/kernel/osrelease"), reason="no /proc/sys")
 def test_a_key_file_that_cannot_be_removed_is_refused_and_the_directory_is_free_again(bundle, tmp_path):
     """A file of the kernel's: nobody can unlink it, root neither."""
     model = dict(MODEL, api_key_file="/proc/sys/kernel/osrelease")

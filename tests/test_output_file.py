@@ -13,7 +13,7 @@ import pytest
 
 from tests import runs
 from tests.endpoint import Endpoint
-from worker.output_file import OutputFile
+from worker.output_file import OutputFile, written_at
 
 SUCCESS = {"type": "result", "status": "success"}
 SAY = """import json, os, stat, sys, time
@@ -100,6 +100,11 @@ def test_each_look_reads_what_is_new(tmp_path):
     path.write_bytes(b"new\n" + b"a" * 50 + b"-" * 1000 + b"b" * 49 + b"\n")
     assert output.read() and sink.text == b"one\ntwo\nnew\n" + b"a" * 50 + b"\n" + b"b" * 49 + b"\n"
     assert [gap["detail"].split()[0] for gap in sink.gaps] == ["1000"]
+
+
+@pytest.mark.parametrize("age, at", [(0.0, 50.0), (7.0, 43.0), (20.0, 30.0), (20.1, 50.0), (86400.0, 50.0), (-0.1, 50.0)])
+def test_a_file_time_that_cannot_be_makes_nobody_silent(age, at):
+    assert written_at(age, 50.0, 30.0) == at
 
 
 # -- a CLI that does not leave -------------------------------------------------------------------------------------------------

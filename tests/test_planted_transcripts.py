@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests import runs
+from tests.conftest import lacking
 
 # harness: (name of its program, a transcript's place below the session directory)
 PLACES = {
@@ -65,7 +66,7 @@ def unharmed(done):
 @pytest.mark.parametrize("harness", PLACES)
 def test_planted(bundle, tmp_path, harness, plant):
     if plant == "device" and os.geteuid():
-        pytest.skip("only root can make a device")
+        lacking("only root can make a device")
     done = planted(bundle, tmp_path, harness, PLANTS[plant])
     unharmed(done)
     if plant in NOT_REGULAR:

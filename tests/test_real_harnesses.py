@@ -11,6 +11,7 @@ import pytest
 
 from tests.conformance.dialects import CUT_AFTER
 from tests.conformance.harnesses import TABLE
+from tests.conftest import elsewhere
 from tests.endpoint import message, reasoning
 from tests.real_runs import Cli, tools
 
@@ -92,7 +93,7 @@ def test_other_dialects(name, api, bundle, tmp_path):
 def test_tools_that_would_be_downloaded_are_not_offered(cli, bundle, tmp_path):
     """`grep` and `glob` need ripgrep."""
     if shutil.which("rg", path="/usr/local/bin:/usr/bin:/bin"):
-        pytest.skip("this machine has ripgrep")
+        elsewhere("this machine has ripgrep")
     _, seen = cli.play(bundle, tmp_path / "play", [cli.final()])
     offered = {tool["function"]["name"] for tool in json.loads(seen[0]["body"])["tools"]}
     assert "bash" in offered and not {"grep", "glob"} & offered

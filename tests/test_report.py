@@ -26,6 +26,7 @@ def test_the_page_tells_what_decided_and_links_it_to_its_turn_and_bodies(tmp_pat
     for target in ("a-1", "turn-1", anchor("file", "bodies/000001.response"), "call-call_1"):
         assert 'id="%s"' % target in text and 'href="#%s"' % target in text
     assert "usage_omitted" in text and "native/x.jsonl" in text and "sleep 985" in text and "recovered_errors" in text
+    assert "4097 left-over processes killed" in text and "And 4096 more." in text
 
 
 def test_the_page_is_one_file_with_a_strict_policy(tmp_path):

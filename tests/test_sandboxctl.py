@@ -14,6 +14,7 @@ import sys
 import pytest
 
 from tests import agents, ctl, runs
+from tests.conftest import lacking
 from tests.endpoint import Endpoint, message
 
 ODD = "a b/\u00fc'\"$(touch pwn)`x`\n*"
@@ -37,7 +38,7 @@ def job(dist, tmp_path):
 @pytest.mark.parametrize("shell", list(SHELLS))
 def test_every_shell_does_the_whole_job(job, tmp_path, shell):
     if not shutil.which(SHELLS[shell][0]):
-        pytest.skip("no %s here" % shell)
+        lacking("no %s here" % shell)
     done, found = job(shell=SHELLS[shell])
     assert (done.returncode, found.outcome["kind"], found.action) == (0, "completed", "grade"), done.stderr
     assert done.stdout == "grade: completed (fault: none, verify allowed): The agent reported success.\n" and not done.stderr
@@ -53,8 +54,9 @@ def test_channels_that_talk_much_have_no_path_or_ignore_signals(job, via):
     assert (done.returncode, found.outcome["kind"], found.action) == (0, "completed", "grade"), done.stderr[-500:]
 
 
-@pytest.mark.skipif(not shutil.which("shellcheck"), reason="no shellcheck here")
 def test_shellcheck_has_nothing_to_say(tree):
+    if not shutil.which("shellcheck"):
+        lacking("no shellcheck here")
     for name in ("sandboxctl", "first_words.sh"):
         done = subprocess.run(["shellcheck", "-s", "sh", os.path.join(tree, "worker", "host", name)], stdout=subprocess.PIPE)
         assert done.returncode == 0, done.stdout.decode()

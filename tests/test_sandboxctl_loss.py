@@ -325,7 +325,6 @@ def test_progress_is_shown_while_the_run_goes_on(dist, tmp_path):
     assert run.end()[0] == 0
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs a pseudo terminal")
 def test_on_a_terminal_one_line_moves_and_is_removed(dist, tmp_path):
     import pty
 

@@ -31,7 +31,7 @@ def test_nothing_survives_and_everything_is_named(bundle, tmp_path, name):
     assert done.result["return_code"] == 0 and done.receipt["timed_out"] is False
     assert {"type": "done"} in done.events
     killed = done.receipt["killed"]
-    assert len(killed) >= programs.PROGRAMS[name][1]
+    assert len(killed) >= programs.PROGRAMS[name][1] and done.receipt["killed_count"] == len(killed)
     if name not in ("forking_on", "forking_all_at_once"):
         assert all(entry["argv"] for entry in killed)
         assert all(entry["age_s"] is not None for entry in killed[:100])
@@ -41,6 +41,24 @@ def test_nothing_survives_and_everything_is_named(bundle, tmp_path, name):
         assert [entry["escaped"] for entry in killed] == ["reparented"]
     if name == "new_process_group":
         assert [entry["escaped"] for entry in killed] == ["new_process_group"]
+
+
+MORE_THAN_ARE_NAMED = """
+import json, os, sys
+from worker import kernel, supervise, tree
+kernel.become_subreaper()
+for _ in range(5):
+    if os.fork() == 0:
+        os.execvp("sleep", ["sleep", "600"])
+tree.NAMED = 3
+print(json.dumps(tree.clean_up(10, supervise.Wakeup())))
+"""
+
+
+def test_who_is_not_named_is_counted(tree):
+    done = subprocess.run([sys.executable, "-c", MORE_THAN_ARE_NAMED], cwd=tree, stdout=subprocess.PIPE, timeout=runs.HANG, check=True)
+    receipt = json.loads(done.stdout)
+    assert receipt["proof"] == "echild" and len(receipt["killed"]) == 3 and receipt["killed_count"] == 5
 
 
 def test_a_tree_that_is_alive_at_the_deadline_goes_with_its_root(bundle, tmp_path):

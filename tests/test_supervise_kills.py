@@ -41,6 +41,8 @@ for number in range(%d):
 os.write(1, b'{"type":"turn.completed"}\\n')
 """ % ASKED
 PLAN = {"answers": [], "default": {"responses": {"items": [message("one two three")], "usage": [5, 0, 3, 0]}}}
+STOP_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+NOTHING_STARTED = "sandbox-worker: was told to stop before anything was started\n"
 VICTIMS = [("worker",), ("guard",), ("guard", "worker")]
 
 
@@ -109,24 +111,25 @@ def kill_everywhere(bundle, tmp_path, victims, points):
         assert [fault for fault in found if fault] == []
 
 
-def interrupted(bundle, folder, endpoint, at):
-    """What an interrupt at event `at` of the guard left that it should not; None where all is as promised."""
-    token, report, done = killed_run(bundle, folder, endpoint, at, ["guard:SIGINT"])
+def interrupted(bundle, folder, endpoint, at, name):
+    """What a signal to the guard at its event `at` left that it should not; None where all is as promised."""
+    token, report, done = killed_run(bundle, folder, endpoint, at, ["guard:" + name])
     code = os.WEXITSTATUS(report["status"]) if os.WIFEXITED(report["status"]) else -os.WTERMSIG(report["status"])
     if done.result is not None:
         fine = done.outcome["kind"] in ("terminated", "completed") and done.receipt["cleanup_confirmed"] and code in (0, 75)
-    elif "worker" in done.stderr.replace("sandbox-worker", ""):  # a trace through our own files
-        fine = False
-    else:  # -2 and 1: Python had not come to our first line
-        fine = code in (-2, 1, 75, 130) and os.listdir(done.directory) == ["input.json"]
-    return None if fine and not survivors.of(token) else "event %d: %s, %s" % (at, code, done.stderr or done.outcome)
+    else:
+        fine = code == 75 and done.stderr == NOTHING_STARTED and os.listdir(done.directory) == ["input.json"]
+    return None if fine and not survivors.of(token) else "%s at event %d: %s, %s" % (name, at, code, done.stderr or done.outcome)
 
 
-def test_an_interrupt_at_any_point_is_an_orderly_end(bundle, tmp_path):
+def test_a_stop_signal_at_any_point_is_an_orderly_end(bundle, tmp_path):
+    """From the bundle's first lines on, where they are held: what comes before is Python's own start."""
     with Endpoint(PLAN) as endpoint, concurrent.futures.ThreadPoolExecutor(4) as pool:
-        _, whole, _ = killed_run(bundle, tmp_path / "whole", endpoint, 10 ** 9, ["guard"])
-        points = range(0, whole["events"], whole["events"] // 24 + 1)
-        found = list(pool.map(lambda at: interrupted(bundle, tmp_path / str(at), endpoint, at), points))
+        _, whole, _ = killed_run(bundle, tmp_path / "whole", endpoint, 10 ** 9, ["guard:SIGINT"])
+        assert whole["held"] + 100 < whole["first"] < whole["events"]  # the block for the fork alone comes right before it
+        early = range(whole["held"], whole["first"], (whole["first"] - whole["held"]) // 8 + 1)
+        later = range(whole["first"], whole["events"], (whole["events"] - whole["first"]) // 16 + 1)
+        found = list(pool.map(lambda at: interrupted(bundle, tmp_path / str(at), endpoint, at, STOP_SIGNALS[at % 3]), [*early, *later]))
         assert [fault for fault in found if fault] == []
 
 

@@ -15,6 +15,7 @@ import tarfile
 import pytest
 
 from tests import pythons
+from tests.conftest import elsewhere, lacking
 from tests.escapes import programs
 from tests.sandboxes import bwrap, docker, roots
 
@@ -101,18 +102,18 @@ def test_few_descriptors(files):
 def test_gvisor_without_subreapers_claims_nothing(files):
     """B25."""
     if not docker.has_runtime("runsc"):
-        pytest.skip("the engine has no runtime runsc")
+        lacking("the engine has no runtime runsc (Debian: runsc)")
     output = in_container(files, docker.image(pythons.cached("3.8")), "double_fork", "--runtime", "runsc")
     code, receipt, _ = json.loads(output.decode().splitlines()[-1])
     if receipt["proof"] == "echild":
-        pytest.skip("this gVisor has subreapers")
+        elsewhere("this gVisor has subreapers")
     assert receipt["cleanup_confirmed"] is False and code == 70 and "subreaper" in receipt["error"]
     assert len(receipt["killed"]) == 1  # the marker finds it, which proves nothing
 
 
 def test_gvisor_as_pid_1_proves_it(files):
     if not docker.has_runtime("runsc"):
-        pytest.skip("the engine has no runtime runsc")
+        lacking("the engine has no runtime runsc (Debian: runsc)")
     image = docker.image(pythons.cached("3.8"))
     done = docker.docker("run", "-i", "--rm", "--pull=never", "--network", "none", "--runtime", "runsc", image,
                          "sh", "-c", "cd /tmp && tar x && exec sh job/script1 double_fork", input=files)
@@ -125,7 +126,7 @@ def test_gvisor_as_pid_1_proves_it(files):
 @pytest.mark.parametrize("program", ENDS)
 def test_bubblewrap(files, tmp_path, options, proc, program):
     if bwrap.why_not():
-        pytest.skip(bwrap.why_not())
+        lacking(bwrap.why_not())
     root = roots.make(pythons.cached("3.8"))
     job = unpacked(files, tmp_path)
     words = bwrap.command(root, ["sh", "/tmp/job/script", program], binds=[(job, "/tmp/job")], proc=proc, options=options)
@@ -146,7 +147,7 @@ def unpacked(files, folder):
 def test_bare_namespaces(files, tmp_path, flags, program):
     """`-rpf` without a /proc of its own: the numbers in /proc are other processes', and none of those may be touched."""
     if not shutil.which("unshare") or subprocess.run(["unshare", "-r", "true"], stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("no user namespaces here")
+        lacking("no user namespaces here")
     job = unpacked(files, tmp_path)
     script = SCRIPT.replace("/tmp/job", job).replace("python3", sys.executable)
     done = subprocess.run(["unshare", *flags.split(), "sh", "-c", script, "sh", program], stdout=subprocess.PIPE,

@@ -4,6 +4,7 @@ Every place is real: what each test asks for cannot be had outside it. More plac
 """
 from __future__ import annotations
 
+import glob
 import io
 import json
 import os
@@ -11,10 +12,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 
 import pytest
 
 from tests import pythons, runs
+from tests.conftest import lacking
+from tests.endpoint import Endpoint
 from tests.sandboxes import bwrap, docker, roots
 
 pytestmark = pytest.mark.engine
@@ -177,7 +181,7 @@ def test_no_process_is_left_for_the_worker(bundle, tmp_path):
 def root_with(bundle, tmp_path, document):
     """(a root file system, a folder that lies at /tmp in it)."""
     if bwrap.why_not():
-        pytest.skip(bwrap.why_not())
+        lacking(bwrap.why_not())
     with tarfile.open(fileobj=io.BytesIO(staged(bundle, document))) as tar:
         tar.extractall(tmp_path / "tmp")
     subprocess.run(["chmod", "-R", "a+rwX", str(tmp_path / "tmp")], check=True)
@@ -190,7 +194,7 @@ ESCAPE = "setsid sleep 600 & setsid sh -c 'sleep 600 & exit 0'; "
 def test_hidepid_hides_other_users_processes(bundle, tmp_path):
     """PID 1 is root's and cannot be seen; what is ours can, and the proof is the same."""
     if os.geteuid():
-        pytest.skip("mounting /proc with hidepid needs root")
+        lacking("mounting /proc with hidepid needs root")
     look = "test -e /proc/1 && echo '{\"sees\":1}'; echo '%s'" % DONE
     root, tmp = root_with(bundle, tmp_path, {"command": shell(ESCAPE + look)})
     line = ('mount --bind "$1" "$2/tmp" && mount --bind /dev "$2/dev" && '
@@ -226,10 +230,44 @@ def test_counters_of_a_control_group_of_version_2(bundle, tmp_path, file, kind):
     assert (done.result["resources"]["peak_memory_mib"] or 0) == (900 if file == "memory.peak" else 0)
 
 
+# Sets the wall clock, says so, leaves a stray, and stays.
+SETS_THE_CLOCK = """
+import os, subprocess, sys, time
+print('{"before":1}', flush=True)
+with open(sys.argv[1], "w") as clock:
+    clock.write(sys.argv[2])
+print('{"after":1}', flush=True)
+subprocess.Popen(["sleep", "600"], start_new_session=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("moved", ["-86400", "+86400"])
+def test_a_wall_clock_that_is_set_during_the_run(bundle, tmp_path, moved):
+    """By a day, with libfaketime, which stands between guard and worker and the C library's clocks and file times."""
+    library = next(iter(glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")), None) or lacking("no libfaketime (Debian: faketime)")
+    clock = tmp_path / "clock"
+    clock.write_text("+0")
+    environ = {"LD_PRELOAD": library, "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1", "DONT_FAKE_MONOTONIC": "1"}
+    began = time.time()
+    with Endpoint({"answers": []}) as endpoint:
+        done = runs.run(bundle, tmp_path, environ=environ, timeout=2, grace=0.5, cwd="/", model={
+            "base_url": endpoint.url + "/v1", "api": "responses"}, command=[
+            sys.executable, "-I", "-S", "-c", SETS_THE_CLOCK, str(clock), moved])
+    ended = time.time()
+    assert done.outcome["kind"] == "no_model_call" and done.receipt["timed_out"] is True and done.result["return_code"] == -15
+    stamps = [stamp for stamp, _ in done.jsonl("events.jsonl")] + [one["at"] for one in done.receipt["signals"]]
+    stamps = [done.result["started_at"], done.document("launch.json")["launched_at"], *stamps, done.result["ended_at"]]
+    assert stamps == sorted(stamps) and began - 1 < stamps[0] and stamps[-1] < ended + 1
+    assert 2000 <= done.result["duration_ms"] <= 1000 * (ended - began) and done.receipt["cleanup_confirmed"] is True
+    assert [0 <= entry["age_s"] < runs.HANG for entry in done.receipt["killed"]] == [True]
+    assert any(moved[:3] in one["detail"] for one in done.result["warnings"] if one["code"] == "clock_moved")
+
+
 def test_a_time_namespace_shifts_no_age(bundle, tmp_path):
     """Boot and monotonic clock are eleven days ahead of the machine's; ages in the receipt are those of the processes."""
     if subprocess.run(["unshare", "-r", "--time", "true"], stderr=subprocess.DEVNULL).returncode or not shutil.which("unshare"):
-        pytest.skip("no time namespaces here")
+        lacking("no time namespaces here")
     shift = ("unshare", "-r", "--time", "--monotonic", "1000000", "--boottime", "1000000", "--fork")
     done = runs.run(bundle, tmp_path, wrapper=shift, cwd="/", command=[
         "sh", "-c", ESCAPE + "read up _ < /proc/uptime; echo \"{\\\"up\\\":$up}\""], python=sys.executable)

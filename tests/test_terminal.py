@@ -106,8 +106,9 @@ def test_a_long_run_fits_on_a_screen():
               "warnings": [{"code": "w", "detail": "x"}] * 100, "cleanup_confirmed": True, "counts": {"requests": 1}}
     attempts = [{"seq": n, "request": n, "started_at": n, "ended_at": n + .5, "status": 200} for n in range(1000)]
     gaps = [{"code": "g", "detail": "y" * 500}] * 100
-    lines = show.screen(result, {"records": [], "gaps": gaps}, {"killed": [{"pid": 1, "argv": ["x"]}] * 100}, attempts)
+    lines = show.screen(result, {"records": [], "gaps": gaps}, {"killed": [{"pid": 1, "argv": ["x"]}] * 100, "killed_count": 9000}, attempts)
     assert len(lines) < 50 and max(map(len, lines)) <= 80
+    assert any("9000 left-over" in line for line in lines) and any("and 8996 more" in line for line in lines)
     assert any("and 988 more" in line for line in lines) and any("999.00 s" in line for line in lines)
 
 

@@ -10,6 +10,7 @@ from tests.proxied import TOKEN, Proxied, request
 from tests.rawserver import RawServer, json_answer
 from tests.test_transport_endings import CHUNK, HEAD, leave
 from transport.attempts import fold_attempts
+from transport.book import Book
 from transport.json_bytes import value_end
 from transport.request import Askings, Tools
 
@@ -64,6 +65,26 @@ def test_the_figures_are_there_with_the_last_byte(tmp_path):
                     summary = proxy.transport.summary()
                     assert summary["usage"]["total_tokens"] == 5 * count and summary["main"]["succeeded"] == count
                     assert summary["main"]["open"] is None and summary["main_requests"] == count
+
+
+def test_the_last_request_is_the_last_although_its_record_is_written_first(tmp_path, monkeypatch):
+    """Who answered the first one does not get to run for a while; a client asks, and ends, without waiting for that."""
+    gone = json_answer(b'{"error":{"message":"gone"}}', b"404 No")
+    second, write = threading.Event(), Book.write
+
+    def late(book, record):
+        assert record["seq"] > 1 or second.wait(20)
+        write(book, record)
+        second.set()
+
+    monkeypatch.setattr(Book, "write", late)
+    with RawServer([[json_answer()], [gone]]) as server, Proxied(tmp_path, server.url) as proxy:
+        assert [proxy.ask(b"1").status, proxy.ask(b"2").status] == [200, 404]
+        records = proxy.records(2)
+        lines = (tmp_path / proxy.path / "model_attempts.jsonl").read_text().splitlines()
+    last = proxy.transport.summary()["main"]["last"]
+    assert [json.loads(line)["seq"] for line in lines] == [2, 1] and records[0]["ended_at"] < records[1]["ended_at"]
+    assert last["status"] == 404 and fold_attempts(map(json.loads, lines))["main"]["last"] == last
 
 
 def test_a_final_answer_is_announced_before_it_is_given(tmp_path):

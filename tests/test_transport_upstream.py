@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from tests.conftest import lacking
 from tests.proxied import KEY, Proxied, request
 from tests.rawserver import RawServer, header, json_answer, read_head
 from transport import resolver, upstream
@@ -213,7 +214,7 @@ def test_ipv6(tmp_path):
     try:
         server = RawServer([[OK]], socket.AF_INET6, ("::1", 0))
     except OSError:
-        pytest.skip("no IPv6 here")
+        lacking("no IPv6 here")
     with server, Proxied(tmp_path, "http://[::1]:%d" % server.port) as proxy:
         assert proxy.ask(b"1").status == 200
     assert header(server.requests[0][1], b"host") == b"[::1]:%d" % server.port

@@ -94,6 +94,9 @@ def load(archive, files=None):
 if __name__ == "__main__":
     try:
         check_python()
+        if sys.argv[1:2] in (["run"], ["proxy"], ["carry"]):    # each has its answer to these: they wait until it can be given
+            import signal
+            signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         sys.dont_write_bytecode = True
         if "TEXT_FORM" in globals():
             load(__file__, TEXT_FORM)        # noqa: F821 - set by worker/text_form.py

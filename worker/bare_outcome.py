@@ -21,7 +21,8 @@ def documents(facts, confirmed=True, identity=None, attempt=(1, None)):
     common = dict(
         {"nonce": "", "invocation_id": ""}, **identity or {}, started_at=time.time(), ended_at=time.time(), return_code=1,
         timed_out=stopped, cleanup_confirmed=confirmed, error=None if stopped else decided["message"])
-    receipt = dict(common, schema="sandbox-worker/cleanup/1", proof="not_started" if confirmed else None, signals=[], killed=[])
+    receipt = dict(common, schema="sandbox-worker/cleanup/1", proof="not_started" if confirmed else None, signals=[], killed=[],
+                   killed_count=0)
     result = dict(
         common, schema=SCHEMA, version=VERSION, bundle=dict(BUNDLE), hostname=os.uname().nodename, pid=os.getpid(),
         duration_ms=0, run_attempt=attempt[0], run_max_attempts=attempt[1], harness={}, final_message=None,

@@ -19,7 +19,7 @@ from worker.control import Control
 from worker.gaps import gap
 from worker.launch import MARKER
 from worker.resources import Resources, disk_is_full
-from worker.sandbox_facts import facts
+from worker.sandbox_facts import clock_moved, facts
 from worker.seal import seal
 from worker.tree import clean_up
 from worker.watch import Ending, drain, watch
@@ -103,7 +103,8 @@ def facts_of(run, ending, receipt, wire, live, capture, resources):
         "capture_gaps": [gap(found["code"], found["detail"], None, found["file"], found["offset"], found["count"])
                          for found in capture.gaps],
         "launch_error": result.launch_error(run), "main_status": run.agent.status, "worker_error": None,
-        "sandbox": facts(), "output_seen": capture.seen, "ended_at": run.session.clock.now()}
+        "sandbox": facts(), "output_seen": capture.seen, "ended_at": run.session.clock.now(),
+        "clock_moved_s": clock_moved(run.session.clock)}
 
 
 def conclude(run, facts, collect=None, done=None):
@@ -151,7 +152,8 @@ def collect_evidence(run, facts):
     try:
         return reader_of(run.harness).collect({
             "state": run.launch.get("state"), "env": run.job["env"], "native_dirfd": native, "dirfd": session.fd,
-            "wire": facts["wire"], "live": facts["live"], "started_at": run.started_at, "ended_at": facts["ended_at"],
+            "wire": facts["wire"], "live": facts["live"], "ended_at": facts["ended_at"],
+            "started_at": run.started_at + min(0.0, facts["clock_moved_s"]),  # as the CLI's own stamps have it
             "invocation_id": run.job["invocation_id"], "redactor": Redactor(session.secrets),
             "baseline": run.launch.get("baseline")})
     finally:

@@ -28,7 +28,7 @@ def guard_run(link, complaint, source):
     except (BadInput, intake.NotUsable, intake.Interrupted) as error:
         link.close()  # the worker ends by that
         os.waitpid(link.peer, 0)
-        cli.say(str(error) or "was told to stop before it had read its input")
+        cli.say(str(error) or "was told to stop before anything was started")
         return {BadInput: cli.BAD_INPUT, intake.NotUsable: cli.NO_DIRECTORY}.get(type(error), cli.RETRY)
     from worker.guard import guard  # after what the worker waits for
 

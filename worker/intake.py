@@ -16,6 +16,7 @@ from worker import harnesses, launch
 from worker import session as names
 from worker.contract import BadInput, load, read_file
 from worker.session import Clock, Session
+from worker.supervise import STOP_SIGNALS
 
 RESERVED_BYTES = 256 << 10  # receipt and result of a run with thousands of calls; freed when the disk is full (B22)
 
@@ -29,8 +30,10 @@ class Interrupted(Exception):
 
 
 def read_job(source, wakeup):
-    """(job, harness module) of the input document `source`. Raises BadInput, or Interrupted while it waits for stdin."""
+    """(job, harness module) of the input document `source`. Raises BadInput, or Interrupted where a stop signal came."""
     job = load(source, read_line(wakeup) if source == "-" else read_file(source, "the input document"))
+    if wakeup.read().intersection(STOP_SIGNALS):
+        raise Interrupted  # one that comes later stops a run that has begun
     if job["harness"] not in (None, *harnesses.TABLE):
         raise BadInput("harness: must be one of %s" % ", ".join(sorted(harnesses.TABLE)))
     harness = harnesses.find(job["harness"], job["command"])
@@ -67,7 +70,7 @@ def read_line(wakeup):
     poller.register(wakeup.fd, select.POLLIN)
     while True:
         ready = dict(poller.poll())
-        if wakeup.fd in ready and wakeup.read() - {0}:
+        if wakeup.fd in ready and wakeup.read().intersection(STOP_SIGNALS):
             raise Interrupted
         if 0 in ready:
             piece = os.read(0, 1 << 16)

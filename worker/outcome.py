@@ -299,7 +299,13 @@ WARNINGS = (
         lambda f, kind: part(f, "ending", "worker_stops") or (part(f, "ending", "late_s") or 0) >= LATE,
         lambda f: "%d times the worker, %.0f s over the deadline" % (f["ending"]["worker_stops"], f["ending"]["late_s"]),
     ),
+    (
+        "clock_moved",
+        lambda f, kind: abs(f.get("clock_moved_s") or 0) >= MOVED,
+        lambda f: "the wall clock went %+.0f s apart from the run's own; a transcript has the CLI's times" % f["clock_moved_s"],
+    ),
 )
+MOVED = 2.0  # seconds; a clock that is kept right by small steps moves less in a day
 LATE = 1.0  # seconds; stopped processes are continued after supervise.LATE, which counts from before the launch
 
 

@@ -20,6 +20,12 @@ def of(fd, capture, most):
     return OutputFile(fd, capture, most) if fd >= 0 and stat.S_ISREG(os.fstat(fd).st_mode) else None
 
 
+def written_at(age, looked_at, before):
+    """When (monotonic) a write was that the file puts `age` seconds ago and that came between two looks. Where both cannot be,
+    the wall clock was set, or the agent set its file's time: then just now, so that nobody is taken for silent."""
+    return looked_at - age if 0.0 <= age <= looked_at - before else looked_at
+
+
 class OutputFile:
     """`read()` feeds what is new to capture.stdout, `most` bytes of it at most; `changed`: unix time of the last write."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 
 from worker import cli, contract, harnesses, processes, salvage
 from worker import session as names
@@ -20,7 +21,7 @@ from worker.host.outcome_directory import NotReadable, read_document
 from worker.launch import MARKER
 from worker.tree import kill_marked
 
-SLACK = 5.0  # seconds that the wall clock may have been set back since the launch
+SLACK = 1.0  # seconds; the launch's uptime is that of its run's start, and starts are counted in ticks
 KILLED = "guard and worker were killed before the run ended"
 
 
@@ -105,8 +106,11 @@ def recover(session, directory):
         launched = read_document(directory, names.LAUNCH)
     except NotReadable:  # killed before it was written: the claim has the marker, too
         launched = {"marker": str(claimed_by(session.fd)).partition(" ")[2]}
+    began = uptime_of(launched)
+    if began and isinstance(launched.get("started_at"), float):  # the run's own clock goes on
+        session.clock = names.Clock(launched["started_at"], time.monotonic() - (processes.uptime() - began))
     run = Run(session, launched)
-    receipt = {"cleanup_confirmed": False, "proof": None, "killed": strays(launched), "error": KILLED}
+    receipt = {"cleanup_confirmed": False, "proof": None, "killed": strays(launched, began), "error": KILLED}
     receipt["killed_count"] = len(receipt["killed"])
     info = {"status": 0, "stopped": 0, "receipt": receipt, "complaint": KILLED}
     try:
@@ -116,13 +120,16 @@ def recover(session, directory):
         return conclude(run, salvage.facts_from_disk(run, info), salvage.no_evidence)
 
 
-def strays(launched):
-    """Descendants that outlived everybody, killed now; described as in a receipt."""
-    marker, started = launched.get("marker"), launched.get("started_at")
+def uptime_of(launched):
+    """Seconds from boot to the run's start, which no setting of the wall clock changes; 0.0 where nobody says."""
+    said = launched.get("uptime")
+    return said if isinstance(said, float) and SLACK < said <= processes.uptime() else 0.0
+
+
+def strays(launched, began):
+    """Descendants that outlived everybody, killed now; described as in a receipt. began: see uptime_of."""
+    marker = launched.get("marker")
     if not isinstance(marker, str) or "/" not in marker:
         return []
-    started = started if isinstance(started, (int, float)) and not isinstance(started, bool) else 0
-    import time
-
-    ticks = (processes.uptime() - (time.time() - started) - SLACK) * processes.TICKS
-    return kill_marked(("%s=%s" % (MARKER, marker)).encode("utf-8", "replace"), max(0, int(ticks)))
+    since = int(max(0.0, began - SLACK) * processes.TICKS)
+    return kill_marked(("%s=%s" % (MARKER, marker)).encode("utf-8", "replace"), since)

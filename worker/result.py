@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from worker import usage
+from worker import processes, usage
 from worker.version import BUNDLE, VERSION
 
 SCHEMA = "sandbox-worker/result/1"
@@ -23,6 +23,7 @@ def launch(run):
     job, error, launched = run.job, launch_error(run), run.launch
     return dict(
         run.session.identity, schema="sandbox-worker/launch/1", version=VERSION, started_at=run.started_at,
+        uptime=processes.uptime() - (run.session.clock.now() - run.started_at),
         launched_at=run.session.clock.now(), marker=run.marker, input=run.source, pid=os.getpid(), guard_pid=os.getppid(),
         agent_pid=run.agent and run.agent.pid, port=run.transport.port if run.transport else None,
         harness=run.harness.NAME, command=launched.get("argv"), given_command=launched.get("given_argv"), cwd=job["cwd"],
@@ -52,7 +53,7 @@ def receipt(run, facts):
     return dict(
         run.session.identity, schema="sandbox-worker/cleanup/1", cleanup_confirmed=found["cleanup_confirmed"],
         return_code=return_code(facts), timed_out=timed_out(facts), error=found["error"] or facts["worker_error"],
-        proof=found["proof"], signals=facts["ending"]["signals"], killed=found["killed"])
+        proof=found["proof"], signals=facts["ending"]["signals"], killed=found["killed"], killed_count=found["killed_count"])
 
 
 def outcome_facts(run, evidence, facts):
@@ -66,7 +67,7 @@ def outcome_facts(run, evidence, facts):
         "transcript": {"terminal": evidence.get("terminal"), "error_text": evidence.get("error_text")},
         "kernel": (facts.get("resources") or {}).get("kernel") or {}, "started": run.launch_error is None,
         "harness": run.harness.NAME, "exit_zero_is_success": run.harness.EXIT_ZERO_IS_SUCCESS,
-        "timeout_s": run.job["timeout"], "output_seen": facts["output_seen"],
+        "timeout_s": run.job["timeout"], "output_seen": facts["output_seen"], "clock_moved_s": facts["clock_moved_s"],
         "error_table": getattr(sys.modules[run.harness.READER], "ERRORS", ()), "final_message": evidence.get("final_message")}
 
 

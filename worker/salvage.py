@@ -14,7 +14,7 @@ from transport.sandbox_transport import fold_attempts
 from worker import manifest
 from worker import session as names
 from worker.observations import Records
-from worker.sandbox_facts import facts
+from worker.sandbox_facts import clock_moved, facts
 
 LINES = (names.EVENTS, names.ATTEMPTS)
 ENDING = {"cause": "worker_died", "signals": [], "signal_received": None, "main_status": None, "timed_out": False,
@@ -34,7 +34,8 @@ def facts_from_disk(run, info):
     return {
         "ending": ending, "receipt": info["receipt"], "wire": wire, "live": live, "capture_gaps": gaps,
         "worker_error": info["complaint"] or _death(info["status"]), "launch_error": None, "main_status": None,
-        "sandbox": facts(), "output_seen": live.events > 0, "ended_at": session.clock.now()}
+        "sandbox": facts(), "output_seen": live.events > 0, "ended_at": session.clock.now(),
+        "clock_moved_s": clock_moved(session.clock)}
 
 
 def no_evidence(run, facts):

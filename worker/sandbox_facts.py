@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 from worker import kernel
 from worker.processes import is_subreaper, read
@@ -20,6 +21,11 @@ def facts():
         "ctypes": kernel.HAVE_CTYPES, "subreaper": is_subreaper(), "pidfd": _has_pidfd(),
         "seccomp": status("Seccomp"), "no_new_privs": status("NoNewPrivs"), "capabilities": status("CapEff"),
     }
+
+
+def clock_moved(clock):
+    """Seconds by which the wall clock is ahead of the run's own (session.Clock): it was set, or the machine slept."""
+    return time.time() - clock.now()
 
 
 def _has_pidfd():

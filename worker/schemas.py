@@ -47,13 +47,13 @@ OUTCOME = document(
 DISPOSITION = document(action=one_of(ACTIONS), reason=STRING, verify_allowed=BOOLEAN)
 
 LAUNCH = document(
-    version=STRING, started_at=NUMBER, launched_at=NUMBER, pid=INTEGER, guard_pid=INTEGER, agent_pid=null(INTEGER),
+    version=STRING, started_at=NUMBER, launched_at=NUMBER, uptime=NUMBER, pid=INTEGER, guard_pid=INTEGER, agent_pid=null(INTEGER),
     port=null(INTEGER), harness=STRING, command=null({"type": "array", "items": STRING}),
     given_command=null({"type": "array", "items": STRING}), cwd=STRING, env_names={"type": "array", "items": STRING},
     agent_home=null(STRING), timeout=NUMBER, hold=null(STRING), error=null(STRING), **IDENTITY)
 CLEANUP = document(
     cleanup_confirmed=BOOLEAN, return_code=INTEGER, timed_out=BOOLEAN, error=null(STRING), proof=null(STRING),
-    signals=LIST, killed=LIST, **IDENTITY)
+    signals=LIST, killed=LIST, killed_count=INTEGER, **IDENTITY)
 RESULT = document(
     version=STRING, bundle=OBJECT, return_code=INTEGER, timed_out=BOOLEAN, cleanup_confirmed=BOOLEAN, error=null(STRING),
     hostname=STRING, pid=INTEGER, started_at=NUMBER, ended_at=NUMBER, duration_ms=INTEGER, harness=OBJECT,

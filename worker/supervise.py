@@ -34,6 +34,7 @@ class Wakeup:
         for signum in CAUGHT:
             if signal.getsignal(signum) != signal.SIG_IGN:  # nohup, or a shell's background job: meant so
                 signal.signal(signum, lambda signum, frame: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)  # what came since the bundle's first lines comes now
 
     def read(self):
         try:
@@ -91,15 +92,12 @@ def fork_worker():
     kernel.set_not_dumpable()
     kernel.drop_from_bounding_set()
     down, up, guard_pid = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), os.getpid()
-    signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # none may land in the other one's pipe
-    try:
-        pid = os.fork()
-        ends = (up[0], down[1], down[0], up[1]) if pid else (down[0], up[1], up[0], down[1])
-        os.close(ends[2])
-        os.close(ends[3])
-        link = Link(pid or guard_pid, ends[0], ends[1], bool(pid))
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
+    signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # none may land in the other one's pipe; Wakeup lets them come
+    pid = os.fork()
+    ends = (up[0], down[1], down[0], up[1]) if pid else (down[0], up[1], up[0], down[1])
+    os.close(ends[2])
+    os.close(ends[3])
+    link = Link(pid or guard_pid, ends[0], ends[1], bool(pid))
     if not pid:
         kernel.set_death_signal(signal.SIGTERM)
         if os.getppid() != guard_pid:  # it died before the line above

@@ -18,6 +18,7 @@ import select
 import signal
 import time
 
+from worker.output_file import written_at
 from worker.supervise import STOP_SIGNALS, exit_status
 
 READ = 256 << 10
@@ -216,9 +217,9 @@ class _Watch:
     def look(self):
         """Read the output file, where stdout is one; what was written before counts from when it was written."""
         if self.output:
-            self.looked_at = time.monotonic()
+            before, self.looked_at = self.looked_at, time.monotonic()
             if self.output.read():
-                self.last_event = self.looked_at - max(0.0, time.time() - self.output.changed)
+                self.last_event = written_at(time.time() - self.output.changed, self.looked_at, before)
 
     # -- the clock
     def next_due(self):

@@ -17,12 +17,14 @@ from worker.host.channel import LOOK, Channel, Lost, NoPython, Refused, complain
 from worker.host.show import plain
 from worker.host.staging import staged
 from worker.host.status import line as progress_line
+from worker.session import Clock
 
 LOST = 3  # our own word to sandboxctl: the connection is gone, the run may go on; `wait` for it
 REFUSED = (cli.USAGE, cli.BAD_INPUT, cli.MASK, cli.NO_DIRECTORY)  # without a line on stdout: nothing was started
 PATIENCE = 600.0  # s without any contact before a sandbox is given up
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)  # s between tries to reach it
 LATE = 10.0  # s that a launch may be on its way
+now = Clock().now  # unix seconds; a wall clock that is set meanwhile ends no run
 
 
 class Interrupted(Exception):
@@ -39,6 +41,10 @@ class Signals:
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN:  # nohup has it ignored
                 signal.signal(signum, self.arrive)
+
+    def listen(self):
+        """What came since the bundle's first lines (worker/__main__.py) comes now."""
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
 
     def arrive(self, signum, frame):
         if self.deaf:
@@ -127,7 +133,7 @@ def attach(handle, line, signals):
     screen, lines, follower = Screen(handle.given), [], None
     with Channel(handle["via"], handle["python"]) as channel:
         path = staged(channel, handle)
-        handle.update(launched_at=time.time())
+        handle.update(launched_at=now())
         channel.become_command(path, "run", "-")
         channel.attached = True
         try:
@@ -136,7 +142,7 @@ def attach(handle, line, signals):
                 if not take_line(channel, lines, signals):
                     break
                 answer_signals(handle, signals)
-                if time.time() > handle["launched_at"] + handle["limit"]:
+                if now() > handle["launched_at"] + handle["limit"]:
                     raise Lost("the run is over its time")
                 if screen.wanted and lines:
                     follower = follower or Follower(handle)
@@ -199,19 +205,19 @@ def answer_signals(handle, signals):
 
 def stop(handle):
     """Ask the run to end, and wait for its receipt; the exit code of `stop`, or 70 where nobody could be asked."""
-    until = time.time() + patience(handle)
+    until = now() + patience(handle)
     for pause in PAUSES:
         try:
             with Channel(handle["via"], handle["python"]) as channel:
                 channel.become_command(staged(channel, handle), "stop", handle["dir"])
                 handle.update(stopped=True)
-                channel.drain(max(1.0, until - time.time()))
+                channel.drain(max(1.0, until - now()))
                 code = channel.end()
                 complain(channel.said.decode("utf-8", "replace"))
                 return code if code in (0, cli.NO_OUTCOME, cli.NO_DIRECTORY) else cli.FAILED
         except (Lost, NoPython) as problem:
             cli.say("the sandbox cannot be reached: %s" % problem)
-            if time.time() > until:
+            if now() > until:
                 break
             time.sleep(pause)
     return cli.FAILED
@@ -221,7 +227,7 @@ def launch(handle, line):
     """Start the run so that it outlives this connection. 0 when it runs; LOST: it may; else nothing was started, DESIGN 5."""
     with Channel(handle["via"], handle["python"]) as channel:
         path = staged(channel, handle)
-        handle.update(launched_at=time.time())
+        handle.update(launched_at=now())
         try:
             found = channel.ask("launch", argv=[path, "run", "-"], stdin=line.decode())
         except Lost as lost:
@@ -240,18 +246,18 @@ def launch(handle, line):
 def wait(handle, signals):
     """Until the run has ended, however often the connection does. 0: it has; 66: there is none; 70: it was given up."""
     signals.held = True
-    screen, since, tries, told = Screen(handle.given), time.time(), 0, False
+    screen, since, tries, told = Screen(handle.given), now(), 0, False
     began, contact = since, since
     while True:
         try:
             found = follow(handle, signals, screen)
-            contact, tries = time.time(), 0
+            contact, tries = now(), 0
             state = str(found.get("state"))
             if state == "ended":
                 return 0
             if state.startswith("gone"):
                 return recover(handle)
-            if state == "no run here" and time.time() > began + LATE:
+            if state == "no run here" and now() > began + LATE:
                 cli.say("%s: there is no run" % handle["dir"])
                 return cli.NO_OUTCOME
         except Refused as refused:
@@ -261,12 +267,12 @@ def wait(handle, signals):
             if not told:
                 cli.say("the sandbox cannot be reached, trying again: %s" % problem)
             told = True
-            if time.time() > contact + patience(handle):
+            if now() > contact + patience(handle):
                 cli.say("the sandbox is given up: %s" % problem)
                 return cli.FAILED
         finally:
             screen.end()
-        if handle["launched_at"] and time.time() > handle["launched_at"] + (handle["limit"] or 1e12):
+        if handle["launched_at"] and now() > handle["launched_at"] + (handle["limit"] or 1e12):
             cli.say("the run is over its time and does not end")
             return stop(handle)
         answer_signals(handle, signals)

@@ -77,6 +77,7 @@ def take(step, words, signals, handles):
     if step == "verify" and given.get("--out") and not os.path.exists(os.path.join(given["--out"], FOLDER)):
         return verify_main([given["--out"]])  # collected by other means: there is no seal to hold it against
     handles.append(Handle(given))
+    signals.listen()
     return STEPS[step](handles[0], signals)
 
 
@@ -184,9 +185,10 @@ def refused(handle, step, sentence, code):
 
 
 def interrupted(handle):
-    if handle and handle.out and (handle["nonce"] or handle.fresh) and not handle["launched_at"]:
+    if handle and handle.out and not handle["launched_at"]:
         cli.say("interrupted; nothing was started")
-        handle.conclude(STOPPED, True)
+        if handle["nonce"] or handle.fresh:
+            handle.conclude(STOPPED, True)
         return cli.MASK
     where = " --out %s" % handle.out if handle and handle.out else ""
     cli.say("interrupted; a run that was started goes on: `sandboxctl wait%s` finds it, `stop` ends it" % where)

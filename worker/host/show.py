@@ -12,6 +12,7 @@ from worker.host import terminal, timeline
 from worker.host.arguments import ODD, Misuse, parse
 from worker.host.outcome_directory import NotReadable, open_regular, read_document, read_result
 from worker.host.terminal import coloured, plain, wrapped
+from worker.report.reading import killed
 from worker.session import ATTEMPTS, CLEANUP, OBSERVATIONS
 
 __all__ = ("coloured", "main", "plain", "screen")
@@ -121,24 +122,24 @@ def _time(result, observations, attempts, width):
 
 
 def _cleanup(result, receipt, width):
-    killed = [one for one in receipt.get("killed") or [] if isinstance(one, dict)]
+    named, total = killed(receipt)
     word = "confirmed" if result.get("cleanup_confirmed") is True else "NOT CONFIRMED: %s" % receipt.get("error")
-    words = "%s, %d left-over process%s killed" % (word, len(killed), "" if len(killed) == 1 else "es")
+    words = "%s, %d left-over process%s killed" % (word, total, "" if total == 1 else "es")
     rows = [("cleanup", plain(words, width))]
-    for one in killed[:SHOWN]:
+    for one in named[:SHOWN]:
         argv = one.get("argv") if isinstance(one.get("argv"), list) else []
         rows.append(("", plain("killed %s %s" % (one.get("pid"), " ".join(map(str, argv))), width)))
-    return rows + _rest(killed, width)
+    return rows + _rest(total, width)
 
 
 def _listed(title, items, fields, width):
     items = [item for item in items or [] if isinstance(item, dict)]
     texts = ["  ".join(str(item.get(field) or "") for field in fields) for item in items[:SHOWN]]
-    return [row for text in texts for row in _text(title, text, width, 2)] + _rest(items, width)
+    return [row for text in texts for row in _text(title, text, width, 2)] + _rest(len(items), width)
 
 
-def _rest(items, width):
-    return [("", plain("and %d more" % (len(items) - SHOWN), width))] if len(items) > SHOWN else []
+def _rest(total, width):
+    return [("", plain("and %d more" % (total - SHOWN), width))] if total > SHOWN else []
 
 
 def _files(result, width):

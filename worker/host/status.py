@@ -18,6 +18,7 @@ from worker.host import terminal, timeline
 from worker.host.arguments import ODD, Misuse, parse
 from worker.host.outcome_directory import NotReadable, open_regular, read_document
 from worker.host.terminal import coloured, plain
+from worker.processes import uptime
 from worker.session import ATTEMPTS, EVENTS, LAUNCH, LOCK, RESULT
 
 INTERVAL = 1.0  # seconds between two looks with --follow
@@ -109,7 +110,7 @@ class Progress:
         if not alive:
             return {"state": "gone without an outcome; run `recover`", "elapsed_s": None, "remaining_s": None}
         self.started = launch.get("started_at")
-        elapsed = max(0.0, time.time() - float(launch.get("started_at") or 0))
+        elapsed = max(0.0, uptime() - float(launch.get("uptime") or 0))  # the wall clock may have been set
         return {"state": "running", "elapsed_s": round(elapsed, 1),
                 "remaining_s": round(max(0.0, float(launch.get("timeout") or 0) - elapsed), 1)}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from worker.html_page import anchor, cut, facts, join, link, pill, section, table, tag
-from worker.report.reading import listed, number, part, sequence
+from worker.report.reading import killed, listed, number, part, sequence
 from worker.report.summary import count, duration
 from worker.report.timeline import happened
 
-MOST_FILES = 2500
+MOST_FILES, NAMED = 2500, 500
 
 
 def said(run):
@@ -25,7 +25,7 @@ def said(run):
 def receipt(run):
     found = run.receipt
     confirmed = run.result.get("cleanup_confirmed") is True
-    killed = listed(found.get("killed"))
+    named, total = killed(found)
     what = join(
         [
             pill("confirmed" if confirmed else "not confirmed", "good" if confirmed else "bad"),
@@ -41,11 +41,13 @@ def receipt(run):
             duration(one.get("age_s")),
             str(one.get("escaped") or "")[:80],
         )
-        for one in killed[:500]
+        for one in named[:NAMED]
     ]
     parts = [tag("h3", "Life of the process"), happened(run)]
     if rows:
         parts.append(table(("Process", "Command", "Age", "Had left its group by"), rows, "Left-over processes that were killed"))
+    if total > len(rows):
+        parts.append(tag("p", "And %d more." % (total - len(rows))))
     launch = run.launch
     command = " ".join(listed(launch.get("command"), str))
     parts.append(

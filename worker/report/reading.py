@@ -40,6 +40,12 @@ def listed(value, kind=dict):
     return [one for one in value if isinstance(one, kind)] if isinstance(value, list) else []
 
 
+def killed(receipt):
+    """([entry], how many there were): a receipt names the first few thousand and counts all."""
+    named = listed(receipt.get("killed"))
+    return named, max(len(named), int(number(receipt.get("killed_count")) or 0))
+
+
 class Run:
     """result, launch, receipt, observations (dicts), attempts (list of dicts), events (the last ones), stderr (its tail),
     unread: sentences about what could not be read."""

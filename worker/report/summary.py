@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from worker.html_page import Markup, anchor, cut, facts, join, link, pill, section, tag
 from worker.report import words
-from worker.report.reading import listed, number, part, sequence
+from worker.report.reading import killed, listed, number, part, sequence
 
 # source of the evidence -> what decided, where no attempt did
 SOURCES = {
@@ -147,7 +147,6 @@ def figures(run):
     """The numbers that a person asks for first."""
     result, receipt = run.result, run.receipt
     counts, usage = result.get("counts") or {}, part(result, "usage", "chosen")
-    killed = listed(receipt.get("killed"))
     pairs = [
         ("Took", duration((number(result.get("duration_ms")) or 0) / 1000)),
         ("Model requests", count(part(counts, "requests"))),
@@ -156,7 +155,7 @@ def figures(run):
         ("Tokens in \u00b7 out", "%s \u00b7 %s" % (count(part(usage, "input_tokens")), count(part(usage, "output_tokens")))),
         ("Tool calls", count(part(counts, "tool_calls"))),
         ("Exit code", result.get("return_code")),
-        ("Left-over processes killed", len(killed)),
+        ("Left-over processes killed", killed(receipt)[1]),
     ]
     said = result.get("final_message")
     final = [tag("h3", "Its last message"), tag("pre", cut(said, 4000)[0])] if isinstance(said, str) and said else []
@@ -167,6 +166,8 @@ def notes(run):
     """Warnings and gaps: what a reader should know beside the outcome."""
     items = [note("warning", one, names(words.WARNINGS, one.get("code"))) for one in listed(run.result.get("warnings"))[:200]]
     items += [note("gap", one, meaning, anchor("gap", index)) for index, (one, meaning) in enumerate(gaps(run))]
+    more = len(listed(run.result.get("warnings"))) + len(listed(run.observations.get("gaps"))) - len(items)
+    items += [tag("li", "And %d more." % more)] if more else []
     body = tag("ul", *items, klass="notes") if items else tag("p", "None. Everything that was looked for was found.")
     return section(
         "notes",

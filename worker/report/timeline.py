@@ -7,7 +7,7 @@ stand as text in the tables below, which is why the marks take no part in tabbin
 from __future__ import annotations
 
 from worker.html_page import anchor, section, tag
-from worker.report.reading import listed, number, part, sequence
+from worker.report.reading import killed, listed, number, part, sequence
 from worker.report.summary import count, duration, names
 from worker.report.words import DECISIONS
 
@@ -192,9 +192,9 @@ def moments(run, span):
         )
         for index, one in enumerate(listed(receipt.get("signals")))
     ]
-    killed = listed(receipt.get("killed"))
-    if killed:
-        found.append((span[1], "%d left-over process%s killed" % (len(killed), "" if len(killed) == 1 else "es")))
+    total = killed(receipt)[1]
+    if total:
+        found.append((span[1], "%d left-over process%s killed" % (total, "" if total == 1 else "es")))
     found.append((span[1], "all was over, exit code %s" % str(run.result.get("return_code"))[:20]))
     return sorted((one for one in found if one[0] is not None), key=lambda one: one[0])
 

@@ -147,5 +147,7 @@ WARNINGS = {
     "lingered": "The agent's CLI did not exit by itself after its last event, and was stopped.",
     "key_exposed": "The real key could be read inside the sandbox.",
     "untested_version": "This version of the agent's CLI has not been tested with the worker.",
+    "supervision_stopped": "The agent, or a pause of the whole sandbox, had stopped the worker for a while.",
+    "clock_moved": "The sandbox's wall clock was set while the run went on, or the machine slept. The worker's own times hold.",
     "replayed": "The model's answers are those of a recorded run.",
 }
