@@ -3,7 +3,7 @@
     transport = Transport(settings)      settings: see transport/README.md
     transport.listen()                   before any fork: binds 127.0.0.1:0, opens the attempts file; no thread yet
     transport.start()                    the accepting thread and one handler
-    transport.warm()                     after the launch: loads the rest now, on this thread (its heap has room already)
+    transport.warm()                     after the launch: loads the rest (module LATER) now, on this thread
     transport.summary() / .files()       figures and evidence, at any time
     transport.stop(grace)                ends every stream; every open attempt gets its record; closes the files
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 STACK = 256 * 1024  # bytes per thread: the code is not recursive (json_bytes.py refuses deep nesting)
 BODIES = "bodies"
-ATTEMPTS = "model_attempts.jsonl"
+ATTEMPTS, LATER = "model_attempts.jsonl", "transport.reception"
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_APPEND  # as evidence.CREATE
 
 
@@ -64,7 +64,8 @@ class Transport:
         self.reception()
 
     def stop(self, grace=1.0):
-        self.reception().stop(grace)
+        from transport.unused import reception_of  # where nobody ever came, the rest need not be loaded for the end
+        reception_of(self).stop(grace)
 
     def summary(self):
         return self._reception.summary() if self._reception else fold_attempts(())

@@ -13,12 +13,9 @@ import json
 import os
 
 from transport.sandbox_transport import EvidenceFile, Redactor, atomic_write
-from worker.outcome import FAULTS
-from worker.policy import TABLE as POLICY
 from worker.session import RESERVE
 
 BATCH = 256 << 10
-VOCABULARY = frozenset(POLICY).union(FAULTS.values(), ("completed", "failed", "incomplete", "not_run", "grade", "mask", "retry"))
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -29,9 +26,10 @@ def open_live(session, name):
     return file
 
 
-def write_json(session, name, document):
-    """Write a whole document under its final name; returns its SHA-256.  Raises OSError where even the reserve is not enough."""
-    return write_bytes(session, name, strict_json(_blanked(document, Redactor(session.secrets))) + b"\n", blank=False)
+def write_json(session, name, document, vocabulary=()):
+    """Write a whole document under its final name; returns its SHA-256.  Raises OSError where even the reserve is not enough.
+    vocabulary: texts that stay although a secret is in them."""
+    return write_bytes(session, name, strict_json(_blanked(document, Redactor(session.secrets), vocabulary)) + b"\n", blank=False)
 
 
 def write_bytes(session, name, data, blank=True):
@@ -72,18 +70,18 @@ def write_pieces(session, name, pieces):
     session.files[name] = file.entry()
 
 
-def blanked(session, document):
+def blanked(session, document, vocabulary):
     """The document as a reader of the written file will see it."""
-    return json.loads(strict_json(_blanked(document, Redactor(session.secrets))))
+    return json.loads(strict_json(_blanked(document, Redactor(session.secrets), vocabulary)))
 
 
-def _blanked(value, redactor):
+def _blanked(value, redactor, vocabulary):
     """Secrets overwritten in text, never in names, numbers or the words of our own vocabulary: a document stays one."""
     if isinstance(value, str):
-        return value if value in VOCABULARY else redactor.clean(value.encode("utf-8", "replace")).decode("utf-8", "replace")
+        return value if value in vocabulary else redactor.clean(value.encode("utf-8", "replace")).decode("utf-8", "replace")
     if isinstance(value, dict):
-        return {name: _blanked(item, redactor) for name, item in value.items()}
-    return [_blanked(item, redactor) for item in value] if isinstance(value, (list, tuple)) else value
+        return {name: _blanked(item, redactor, vocabulary) for name, item in value.items()}
+    return [_blanked(item, redactor, vocabulary) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def fresh_directory(session, name):

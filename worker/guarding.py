@@ -76,7 +76,7 @@ class Words:
 def after_worker_death(run, words, info):
     """The same ending as the worker's, from what is on disk. info: see guard.guard; gains the worker's last words."""
     from worker import salvage
-    from worker.finish import conclude
+    from worker.conclude import conclude
 
     info["complaint"] = words.read().replace(DONE, b"").decode("utf-8", "replace")
     try:

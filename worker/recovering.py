@@ -14,8 +14,8 @@ import time
 
 from worker import cli, contract, harnesses, processes, salvage
 from worker import session as names
+from worker.conclude import conclude
 from worker.control import claim, claimed_by
-from worker.finish import conclude
 from worker.host.arguments import Misuse, parse
 from worker.host.outcome_directory import NotReadable, read_document
 from worker.launch import MARKER

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from worker import processes, usage
+from worker import processes
 from worker.version import BUNDLE, VERSION
 
 SCHEMA = "sandbox-worker/result/1"
@@ -95,10 +95,3 @@ def counts(evidence, facts):
     kinds = evidence["records"].kinds
     return dict({name: wire.get(name) for name in COUNTS}, events=facts["live"].events,
                 tool_calls=kinds.get("tool_call", 0), invocations=kinds.get("agent_invocation", 0))
-
-
-def choose_usage(evidence, facts):
-    """Put the chosen usage and the gaps between its sources into the evidence."""
-    chosen, found = usage.choose(facts["wire"], evidence)
-    evidence["usage"] = chosen
-    evidence["gaps"] += found

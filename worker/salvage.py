@@ -51,7 +51,7 @@ def _death(status):
 
 
 def _live(run, session):
-    from worker.finish import reader_of
+    from worker.announcing import reader_of
 
     live = reader_of(run.harness).Live()
     for pair in lines_of(session, names.EVENTS):

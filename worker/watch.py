@@ -58,14 +58,16 @@ class Ending:
             self.signal_received = next((signum for signum in STOP_SIGNALS if signum in wakeup.seen), None)
 
 
-def watch(agent, capture, job, link, now, transport=None, control=None, live=None, stop_signal=signal.SIGTERM, output=None):
+def watch(agent, capture, job, link, now, transport=None, control=None, live=None, stop_signal=signal.SIGTERM, output=None,
+          meanwhile=None):
     """Wait for the end of the agent's main process and reap it; the pipes are drained meanwhile.
 
     job: `timeout`, `grace`, `linger`, `watch_stdin`, `cleanup_timeout`; transport: `last_activity`, `final_answer_at`,
     `final_answer_kind`, `futile_since`, `dead`, with `link.wakeup.poke` as its `notify`; control: control.Control; live:
-    `terminal`; output: the OutputFile where the agent's stdout is one.
+    `terminal`; output: the OutputFile where the agent's stdout is one; meanwhile: an iterator, taken on whenever there is
+    nothing to do.
     """
-    watcher = _Watch(agent, capture, job, link, now, transport, control, live, stop_signal, output)
+    watcher = _Watch(agent, capture, job, link, now, transport, control, live, stop_signal, output, meanwhile)
     watcher.run()
     return watcher.ending
 
@@ -96,10 +98,10 @@ def _empty(fd, feed):
 
 
 class _Watch:
-    def __init__(self, agent, capture, job, link, now, transport, control, live, stop_signal, output):
+    def __init__(self, agent, capture, job, link, now, transport, control, live, stop_signal, output, meanwhile):
         self.agent, self.capture, self.job, self.link, self.now = agent, capture, job, link, now
         self.transport, self.control, self.live, self.stop_signal = transport, control, live, stop_signal
-        self.output, self.looked_at = output, agent.started
+        self.output, self.looked_at, self.meanwhile = output, agent.started, meanwhile
         self.ending = Ending()
         self.deadline = agent.started + job["timeout"]
         self.last_event = agent.started
@@ -133,13 +135,15 @@ class _Watch:
     def run(self):
         self.on_signals(self.link.wakeup.fd)  # it may have ended before we came here
         while self.agent.status is None:
-            ready = self.poller.poll(self.timeout_ms())
+            ready = self.poller.poll(self.timeout_ms() if self.meanwhile is None else 0)
+            if not ready and self.meanwhile is not None and next(self.meanwhile, "over") == "over":
+                self.meanwhile = None
             if self.kill_at is None:
                 self.ending.late_s = max(0.0, round(time.monotonic() - self.deadline, 3))
             for fd, _ in ready:
                 if fd in self.sources:
                     self.sources[fd](fd)
-            if not self.check_clock():
+            if self.agent.status is None and not self.check_clock():
                 break
         for fd, feed in ((self.agent.stdout, self.capture.stdout), (self.agent.stderr, self.capture.stderr)):
             if fd in self.sources:

@@ -8,7 +8,7 @@ import os
 import sys
 import zipimport
 
-MODULES = ("worker.sandbox_runner", "worker.starting", "worker.guarding", "worker.guard", "worker.finish", "worker.harnesses.generic_reader")
+MODULES = ("worker.sandbox_runner", "worker.starting", "worker.guarding", "worker.guard", "worker.finish", "worker.conclude", "worker.harnesses.generic_reader")
 
 if __name__ == "__main__":
     loader = {"__name__": "bundle", "__file__": sys.argv[1]}
