@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from tests import pythons, runs
+from tests import agents, pythons, runs
 from tests.conftest import lacking
 from tests.endpoint import Endpoint
 from tests.sandboxes import bwrap, docker, roots
@@ -228,6 +228,29 @@ def test_counters_of_a_control_group_of_version_2(bundle, tmp_path, file, kind):
     assert done.result["resources"]["kernel"]["oom"] is (file == "memory.events")
     assert done.result["resources"]["kernel"]["pids"] is (file == "pids.events")
     assert (done.result["resources"]["peak_memory_mib"] or 0) == (900 if file == "memory.peak" else 0)
+
+
+# Asks once, closes the proxy's listener as root of this network namespace may, and stays.
+CLOSES_THE_LISTENER = agents.ASK + """
+import subprocess
+port = os.environ["SANDBOX_WORKER_MODEL_URL"].split(":")[2].split("/")[0]
+say(status=ask()[0])
+subprocess.run(["ss", "-K", "-l", "-t", "sport", "=", ":" + port], check=True, stdout=subprocess.DEVNULL)
+time.sleep(600)
+"""
+
+
+def test_a_proxy_whose_listener_dies_ends_the_run_at_once(bundle, tmp_path):
+    """No client could reach the model any more, and would wait for ever: our failure, never the agent's time limit."""
+    if not shutil.which("ss") or subprocess.run(["unshare", "-rn", "true"], stderr=subprocess.DEVNULL).returncode:
+        lacking("no ss (Debian: iproute2), or no network namespaces here")
+    alone = ("unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+    done = runs.run(bundle, tmp_path, wrapper=alone, cwd="/", timeout=600, python=sys.executable, command=[
+        sys.executable, "-c", CLOSES_THE_LISTENER.replace("import json,", "import json, time,")],
+        model={"base_url": "http://127.0.0.1:9/v1", "api": "responses"}, retry={"max_attempts": 1})
+    assert done.events == [{"status": 502}] and done.result["duration_ms"] < 1000 * runs.HANG
+    assert done.outcome["kind"] == "worker_error" and "listener died" in done.outcome["message"] and done.action == "retry"
+    assert done.code == 70 and done.receipt["cleanup_confirmed"] is True and done.receipt["signals"][0]["signal"] == "SIGTERM"
 
 
 # Sets the wall clock, says so, leaves a stray, and stays.

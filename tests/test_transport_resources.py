@@ -15,6 +15,7 @@ import pytest
 from tests.proxied import Proxied, request
 from tests.rawserver import RawServer, json_answer
 from transport import reception
+from transport.engine import Engine
 
 OK = json_answer()
 
@@ -162,3 +163,25 @@ def test_sixty_four_streams_at_once(tmp_path):
             assert reply.body == event * 50 + last and reply.end == "framed"
             client.sock.close()
     assert len(proxy.records()) == 64 and proxy.transport.summary()["usage"]["total_tokens"] == 128
+
+
+def no_memory(*_):
+    raise MemoryError
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_no_memory_in_the_first_threads_leaves_no_client_waiting(tmp_path, monkeypatch):
+    """Who accepts says that it is over (the run ends by that); who was to serve does not count as free."""
+    with RawServer([[OK], [OK]]) as server:
+        (tmp_path / "1").mkdir()
+        with Proxied(tmp_path / "1", server.url) as proxy, monkeypatch.context() as short:
+            short.setattr(Engine, "prepare", no_memory)
+            proxy.transport.warm()
+            proxy.transport.threads[1].join(20)
+            assert proxy.ask(b"{}").status == 200
+        (tmp_path / "2").mkdir()
+        with Proxied(tmp_path / "2", server.url) as proxy, monkeypatch.context() as short:
+            short.setattr(reception.Reception, "_give", no_memory)
+            with proxy.connect():
+                proxy.transport.threads[0].join(20)
+            assert proxy.transport.dead and len(proxy.notified) == 1

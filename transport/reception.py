@@ -59,7 +59,12 @@ class Reception:
     def handle(self, counted=False):
         """Connections, one after the other. `counted`: the first thread, which `free` holds already."""
         if counted:
-            self.engine.prepare()
+            try:
+                self.engine.prepare()
+            except BaseException:
+                with self.ready:
+                    self.free -= 1  # or a connection would wait for this thread
+                raise
         while True:
             sock = self._next(counted)
             if sock is None:

@@ -8,8 +8,7 @@
     transport.stop(grace)                ends every stream; every open attempt gets its record; closes the files
 
 Two threads exist before the launch, so that a sandbox whose thread limit is used up by the agent still has its model.
-They load the rest (reception.py, which accepts and hands over) when there is something to do. On the launch path: only
-`os`, `socket`, `threading`, `time`, `binascii` at import.
+They load the rest (reception.py, which accepts and hands over) when there is something to do.
 """
 from __future__ import annotations
 
@@ -101,7 +100,11 @@ class Transport:
         poll.register(self.listener, select.POLLIN)
         poll.register(self.stop_fd, 0)
         poll.poll()
-        self.reception().accept(poll)
+        try:
+            self.reception().accept(poll)
+        except (MemoryError, RuntimeError):  # nobody accepts any more; a client would wait for ever
+            self.dead = True
+            self.notify()
 
     def _handle(self):
         self._work.acquire()

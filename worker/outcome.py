@@ -340,9 +340,11 @@ SENTENCES = {
 
 
 def sentence(facts, kind, record):
+    if kind == "worker_error" and cause_is("proxy_dead")(facts):
+        return "The model proxy stopped working: its listener died."
     if kind == "worker_error":
         return facts.get("worker_error") or "The model proxy stopped working: %s" % (
-            part(last_main(facts), "error", "message") or "its listener died")
+            part(last_main(facts), "error", "message"))
     if kind == "launch_failed":
         return part(facts, "launch_error", "message") or "The agent could not be started."
     if kind == "terminated" and part(facts, "ending", "guard_gone"):

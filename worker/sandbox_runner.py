@@ -5,8 +5,7 @@
     worker: listen  ->  prepare the command  ->  start the agent (starting.py)
             ->  watch it, prove that nothing is left alive, collect, classify, write the result (finish.py)
 
-Up to the agent's first instruction only small modules are loaded (at most 1,200 lines). The guard is this process, the
-worker its child: whatever happens to one of them, the other cleans up and leaves an outcome (DESIGN 12).
+The guard is this process, the worker its child: what happens to one, the other cleans up and leaves an outcome (DESIGN 12).
 """
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from worker.supervise import exit_status
 NAMED = 4096  # entries of `killed`; the rest is counted
 DEEP = 1 if hasattr(os, "pidfd_open") else 1 << 30  # level from which whole trees are killed at once (Python 3.9)
 AGED = 200  # of them with age and state: /proc/PID/stat costs as much as the kill and the rest together
+BATCH = 64  # killed at once: while they die on another core, the next ones are written down
 RUSH = 256  # levels after which killing comes before writing down: something forks as fast as we read
 
 
@@ -83,7 +84,9 @@ class Hunt:
                 continue
             fresh, self.dead, self.now = False, 0, processes.uptime()
             for pids in sources[source]():
-                fresh = self.kill([pid for pid in pids if pid not in self.sent and pid != self.spare]) or fresh
+                left = [pid for pid in pids if pid not in self.sent and pid != self.spare]
+                for first in range(0, len(left), BATCH):
+                    fresh = self.kill(left[first:first + BATCH]) or fresh
             self.level += fresh
             if fresh:
                 source = 0
