@@ -294,3 +294,27 @@ def test_a_source_tree_and_an_unpacked_bundle_run(files, tmp_path):
     for words in (["-m", "worker"], [str(tmp_path / "unpacked")]):
         done = subprocess.run([sys.executable] + words + ["--version"], cwd=ROOT, stdout=subprocess.PIPE)
         assert (done.returncode, done.stdout.split()[:1]) == (0, [b"sandbox-worker"])
+
+
+STEP_BY_STEP = """
+import json, sys, zipfile
+main = {"__name__": "bundle"}
+exec(zipfile.ZipFile(sys.argv[1]).read("__main__.py").decode(), main)
+main["load"](sys.argv[1])
+from worker.later import loading
+def ours():
+    return {name for name in sys.modules if name.startswith(("worker.", "transport."))}
+import worker.starting, worker.finish
+steps, before = [], ours()
+for _ in loading(sys.argv[2]):
+    steps.append(sorted(ours() - before))
+    before = ours()
+print(json.dumps(steps))
+"""
+
+
+@pytest.mark.parametrize("module", ["transport.reception", "worker.conclude", "worker.harnesses.codex_rollout"])
+def test_what_is_needed_later_is_loaded_a_module_at_a_time(bundle, module):
+    """So that an agent's end waits for one module at most, and not for all of them."""
+    steps = json.loads(run("-c", STEP_BY_STEP, bundle, module).stdout)
+    assert [len(step) for step in steps] == [1] * len(steps) and len(steps) > 5 and steps[-1] == [module]

@@ -78,6 +78,38 @@ def test_a_run_whose_host_dies_goes_on_and_is_found_again(dist, tmp_path, signum
     assert look["state"] == "running" and run.found_again() == 0
 
 
+STALLS = """
+import os
+worker = os.getppid()
+guard = int(open('/proc/%d/stat' % worker).read().rpartition(')')[2].split()[1])
+open(os.sys.argv[1] + ".begun", "w").close()
+while not os.path.exists(os.sys.argv[1]):
+    os.kill(guard, 19)
+    os.kill(worker, 19)
+"""
+
+
+def test_a_run_that_its_agent_has_stalled_for_good_is_given_up(dist, tmp_path):
+    """Guard and worker are stopped again as fast as anybody can continue them: only the host can say that it is over."""
+    run = Going(dist, tmp_path, "--detach", command=[sys.executable, "-I", "-S", "-c", STALLS, str(tmp_path / "flag")])
+    while not (tmp_path / "flag.begun").exists():
+        time.sleep(0.05)
+    try:
+        run.process.kill()
+        run.process.communicate()
+        known = dict(ctl.record(run.out), limit=0.1)
+        (run.out / ".sandboxctl" / "run.json").write_text(json.dumps(known))
+        done = run.ctl("wait", "--patience", "2")
+        found = ctl.outcome(run.out)
+        assert done.returncode == 70 and "does not end" in done.stderr, done.stderr
+        assert (found.outcome["kind"], found.result["cleanup_confirmed"], found.action) == ("worker_error", False, "mask")
+        assert "end the sandbox" in found.outcome["message"] and run.ctl("verdict").returncode == 70
+    finally:
+        run.flag.touch()
+    # It is still stopped; who asks it to stop continues it first. Its own deadline is five minutes away.
+    assert ctl.ctl(dist, "stop", "--via", "", "--dir", run.inside).returncode == 0
+
+
 def test_under_nohup_the_end_of_the_terminal_is_nothing(dist, tmp_path):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup leaves it
     try:

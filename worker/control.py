@@ -13,6 +13,7 @@ import errno
 import fcntl
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -69,10 +70,9 @@ class Control:
 
     def _may_ask(self, connection):
         try:
-            raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            pid, uid, _ = _credentials(connection)
         except OSError:
             return False
-        pid, uid, _ = struct.unpack("3i", raw)
         if uid not in (0, os.getuid()):
             return False
         if pid in (0, os.getpid()):  # from outside this pid namespace; or gVisor of 2022, which names the listener itself
@@ -89,6 +89,11 @@ class Control:
         """Listen no more. Connections stay open: who asked learns by their end that this process is gone."""
         for sock in self.listening.values():
             sock.close()
+
+
+def _credentials(sock):
+    """(pid, uid, gid) of who is at the other end: who connected, or who listens."""
+    return struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
 
 
 def claim(dirfd, text=STOP_TEXT):
@@ -162,10 +167,10 @@ def _ask_at(address, dirfd, here):
         sock.connect(address)
         os.fchdir(here)
         sock.sendall(b"stop\n")
-        told = sock.recv(256)
+        told = _heard(sock)
         if told:
             signal.setitimer(signal.ITIMER_REAL, json.loads(told.decode())["wait_s"] + MARGIN)
-        while told and sock.recv(256):  # the worker closes it by its own end
+        while told and _heard(sock):  # the worker closes it by its own end
             pass
         return bool(told)
     except OSError as problem:
@@ -177,6 +182,20 @@ def _ask_at(address, dirfd, here):
     finally:
         os.fchdir(here)
         sock.close()
+
+
+def _heard(sock):
+    """What the worker says, or b"" at its end. An agent may have stopped it: every second it is continued, by the number that the
+    kernel has for who listens there. Whoever else that should be, SIGCONT does no harm."""
+    poller, pid = select.poll(), _credentials(sock)[0]
+    poller.register(sock, select.POLLIN)
+    while not poller.poll(1000):
+        try:
+            if pid > 0:  # not of another pid namespace
+                os.kill(pid, signal.SIGCONT)
+        except OSError:  # gone, and the socket will say so; or another user's
+            pass
+    return sock.recv(256)
 
 
 def _late(signum, frame):

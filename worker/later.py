@@ -27,7 +27,7 @@ def leaves_first(name, seen):
         return
     seen.add(name)
     for package, names in AT_THE_TOP.findall(source(name)):
-        for found in (package, *(package + b"." + one.strip() for one in names.split(b","))):
+        for found in (package, *(package + b"." + one.split()[0] for one in names.split(b",") if one.strip())):
             if source(found.decode()):
                 yield from leaves_first(found.decode(), seen)
     yield name

@@ -142,7 +142,7 @@ def attach(handle, line, signals):
                 if not take_line(channel, lines, signals):
                     break
                 answer_signals(handle, signals)
-                if now() > handle["launched_at"] + handle["limit"]:
+                if over(handle):
                     raise Lost("the run is over its time")
                 if screen.wanted and lines:
                     follower = follower or Follower(handle)
@@ -272,12 +272,17 @@ def wait(handle, signals):
                 return cli.FAILED
         finally:
             screen.end()
-        if handle["launched_at"] and now() > handle["launched_at"] + (handle["limit"] or 1e12):
+        if over(handle):
             cli.say("the run is over its time and does not end")
             return stop(handle)
         answer_signals(handle, signals)
         select.select([signals.wake], [], [], PAUSES[min(tries, len(PAUSES) - 1)])
         tries += 1
+
+
+def over(handle):
+    """Whether the run should have ended by its own deadline long ago."""
+    return bool(handle["launched_at"]) and now() > handle["launched_at"] + (handle["limit"] or 1e12)
 
 
 def patience(handle):
@@ -297,6 +302,8 @@ def follow(handle, signals, screen):
             elif not channel.reader.more(LOOK):
                 answer_signals(handle, signals)
                 channel.read_errors()
+                if over(handle):
+                    break
         if not found:
             raise Lost(channel.why("it says nothing"))
     return found

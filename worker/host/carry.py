@@ -312,7 +312,8 @@ def not_started(handle, code):
 def wait(handle, signals):
     code = attend.wait(handle, signals)
     if code in (cli.FAILED, cli.NO_OUTCOME) and handle.out and handle["nonce"]:
-        handle.conclude({"worker_error": fetch.LOST_RUN % "it cannot be reached any more, or there is no run in it"}, False)
+        why = "it cannot be reached any more, or its run does not end; end the sandbox itself"
+        handle.conclude({"worker_error": fetch.LOST_RUN % why}, False)
         return cli.FAILED
     return code
 
