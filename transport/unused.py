@@ -10,12 +10,13 @@ ATTEMPTS = "model_attempts.jsonl"  # as sandbox_transport.ATTEMPTS
 
 def reception_of(face):
     """The Reception, where there is one or a client waits for it; else what stands in for it from now on."""
-    waiting = select.poll()
-    waiting.register(face.listener, select.POLLIN)
-    if face._reception is None and not waiting.poll(0):
-        with face._loading:
-            face._reception = face._reception or Unused(face)
-            face._work.release()
+    if face._reception is None:
+        waiting = select.poll()
+        waiting.register(face.listener, select.POLLIN)
+        if not waiting.poll(0):
+            with face._loading:
+                face._reception = face._reception or Unused(face)
+                face._work.release()
     return face.reception()
 
 
