@@ -133,13 +133,13 @@ class _Watch:
         self.poller.unregister(fd)
 
     def run(self):
+        self.see_how_late()
         self.on_signals(self.link.wakeup.fd)  # it may have ended before we came here
         while self.agent.status is None:
             ready = self.poller.poll(self.timeout_ms() if self.meanwhile is None else 0)
             if not ready and self.meanwhile is not None and next(self.meanwhile, "over") == "over":
                 self.meanwhile = None
-            if self.kill_at is None:
-                self.ending.late_s = max(0.0, round(time.monotonic() - self.deadline, 3))
+            self.see_how_late()
             for fd, _ in ready:
                 if fd in self.sources:
                     self.sources[fd](fd)
@@ -226,6 +226,10 @@ class _Watch:
                 self.last_event = written_at(time.time() - self.output.changed, self.looked_at, before)
 
     # -- the clock
+    def see_how_late(self):
+        if self.kill_at is None:
+            self.ending.late_s = max(0.0, round(time.monotonic() - self.deadline, 3))
+
     def next_due(self):
         if self.give_up_at is not None:
             return self.give_up_at
