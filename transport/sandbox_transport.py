@@ -2,8 +2,7 @@
 
     transport = Transport(settings)      settings: see transport/README.md
     transport.listen()                   before any fork: binds 127.0.0.1:0, opens the attempts file; no thread yet
-    transport.start()                    the accepting thread and one handler
-    transport.warm()                     after the launch: loads the rest (module LATER) now, on this thread
+    transport.start(); transport.warm()  the accepting thread and one handler; after the launch: load the rest (LATER) now
     transport.summary() / .files()       figures and evidence, at any time
     transport.stop(grace)                ends every stream; every open attempt gets its record; closes the files
 

@@ -49,10 +49,9 @@ def set_no_new_privs():
 
 
 def continue_in(seconds, times=20):
-    """Timers in the kernel that send SIGCONT to this process in `seconds`, and then once a second. A stopped process wakes for
-    no timer of its own, but the mere sending of SIGCONT continues it, whoever had stopped it; to one that runs it means nothing.
-    Each is a timer of its own: a periodic one is armed again by delivery, and a new SIGSTOP takes a SIGCONT away before that.
-    False where the libc has no such timers."""
+    """Timers in the kernel that send SIGCONT to this process in `seconds`, and then once a second. The mere sending of SIGCONT
+    continues a stopped process; to one that runs it means nothing. Each is a timer of its own: a periodic one is armed again by
+    delivery, and a new SIGSTOP takes a SIGCONT away before that. False where the libc has no such timers."""
     try:
         libc = _libc if hasattr(_libc, "timer_create") else ctypes.CDLL("librt.so.1")  # glibc before 2.34
     except (NameError, OSError):

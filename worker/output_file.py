@@ -12,17 +12,7 @@ from __future__ import annotations
 import os
 import stat
 
-from worker.session import NEW
-
 PIECE = 256 << 10
-
-
-def new(session):
-    """A descriptor of a new file without a name."""
-    name = ".stdout-" + os.urandom(8).hex()
-    fd = os.open(name, NEW, 0o600, dir_fd=session.fd)
-    os.unlink(name, dir_fd=session.fd)
-    return fd
 
 
 def of(fd, capture, most):

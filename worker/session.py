@@ -49,6 +49,13 @@ class Session:
         """Open a file that will grow, so that no agent can plant something of that name."""
         self.live[name] = os.open(name, NEW, 0o600, dir_fd=self.fd)
 
+    def unlinked_file(self):
+        """A new file without a name, for an agent's stdout (output_file.py)."""
+        name = ".stdout-" + os.urandom(8).hex()
+        fd = os.open(name, NEW, 0o600, dir_fd=self.fd)
+        os.unlink(name, dir_fd=self.fd)
+        return fd
+
     def make_directory(self, name):
         os.mkdir(name, 0o700, dir_fd=self.fd)
         return os.open(name, DIRECTORY | os.O_NOFOLLOW, dir_fd=self.fd)

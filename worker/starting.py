@@ -84,10 +84,7 @@ def start(run):
 
         run.launch_error = expect.unmet(run, env)
     stdin = launch.open_stdin(session, run.launch["stdin"])
-    file = None
-    if getattr(run.harness, "STDOUT", "pipe") == "file":
-        from worker import output_file
-        file = output_file.new(session)
+    file = session.unlinked_file() if getattr(run.harness, "STDOUT", "pipe") == "file" else None
     run.agent = spawn(run.launch["argv"], env, job["cwd"], stdin, job["user"], job["no_new_privs"], file)
     os.close(stdin)
     run.link.send(b"ready")

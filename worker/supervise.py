@@ -2,9 +2,8 @@
 
     guard -- worker -- agent            guard and worker are subreapers and not dumpable
 
-`fork_worker` splits `run`, `spawn` forks the launcher, both before any thread exists. Nobody sleeps or polls: signals are
-bytes on a pipe (`Wakeup`). Only own un-reaped children are ever signalled, and whom a pidfd
-holds (tree.py), so no number can be a stranger's by now.
+`fork_worker` splits `run`, `spawn` forks the launcher, both before any thread exists. Nobody polls: signals are bytes on a pipe
+(`Wakeup`). Only own un-reaped children are signalled, and whom a pidfd holds (tree.py): no number is a stranger's by now.
 """
 from __future__ import annotations
 
@@ -19,9 +18,8 @@ CAUGHT = (signal.SIGCHLD,) + STOP_SIGNALS
 LATE = 2.0  # seconds after the deadline: who is not awake by then was stopped, and is continued (kernel.continue_in)
 OOM_SCORE_ADJ = 500  # the kernel should take the agent before its worker
 # What a container shows of its own control group, v2 and v1: read before the agent can make a counter rise (resources.py).
-COUNTERS = tuple("/sys/fs/cgroup/" + name for name in (
-    "pids.events", "memory.events", "memory.peak", "pids/pids.events", "memory/memory.oom_control",
-    "memory/memory.max_usage_in_bytes"))
+COUNTERS = tuple("/sys/fs/cgroup/" + name for name in ("pids.events", "memory.events", "memory.peak", "pids/pids.events",
+                                                       "memory/memory.oom_control", "memory/memory.max_usage_in_bytes"))
 
 
 class Wakeup:
