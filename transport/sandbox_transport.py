@@ -62,8 +62,8 @@ class Transport:
         self.reception()
 
     def stop(self, grace=1.0):
-        from transport.unused import reception_of  # where nobody ever came, the rest need not be loaded for the end
-        reception_of(self).stop(grace)
+        # Where nobody ever came, the rest need not be loaded for the end.
+        (self._reception or __import__("transport.unused", fromlist=["unused"]).reception_of(self)).stop(grace)
 
     def summary(self):
         return self._reception.summary() if self._reception else fold_attempts(())
