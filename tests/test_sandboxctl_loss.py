@@ -89,6 +89,7 @@ while not os.path.exists(os.sys.argv[1]):
 """
 
 
+@pytest.mark.slow             # it waits a minute
 def test_a_run_that_its_agent_has_stalled_for_good_is_given_up(dist, tmp_path):
     """Guard and worker are stopped again as fast as anybody can continue them: only the host can say that it is over."""
     run = Going(dist, tmp_path, "--detach", command=[sys.executable, "-I", "-S", "-c", STALLS, str(tmp_path / "flag")])
