@@ -28,6 +28,8 @@ NEEDS = {
     "slow": lambda: None,
     "browser": chromium.why_not,
 }
+# What takes half a minute and more comes first: the last one of a session would run alone.
+LONGEST = ("half_a_minute", "at_many_points", "random_trees_leave_nobody", "slurm_array", "stalled_for_good", "step_by_step_and_by_hand")
 
 
 def pytest_addoption(parser):
@@ -90,6 +92,7 @@ def python_of(version):
 
 
 def pytest_collection_modifyitems(config, items):
+    items.sort(key=lambda item: not any(name in item.name for name in LONGEST))
     for item in items:
         if item.get_closest_marker("harness_cli") and not config.getoption("--harnesses"):
             item.add_marker(pytest.mark.skip(reason="`make test-harnesses` runs it"))
