@@ -43,7 +43,7 @@ def start(version):
         print("Python %s: none on PATH or in pyenv, NOT TESTED" % version)
         return None
     print("Python %s: the suite of `make test` with %s" % (version, python), flush=True)
-    command = [environment(version, python), "-m", "pytest", "-n", str(os.cpu_count() or 1), "--dist", "worksteal", "-q",
+    command = [environment(version, python), "-m", "pytest", "-n", str(2 * (os.cpu_count() or 1)), "--dist", "worksteal", "-q",
                "-p", "no:cacheprovider", "-r", "fE", "-k", "not (%s)" % " or ".join("(%s)" % words for words in ONCE)]
     output = tempfile.TemporaryFile()
     return version, subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output), output
