@@ -35,6 +35,7 @@ def arguments(words):
     parser.add_argument("--harness", nargs="+", action="extend", choices=sorted(TABLE), metavar="NAME",
                         help="of %s; all when absent" % ", ".join(TABLE))
     parser.add_argument("--version", nargs="+", action="extend", help="of the CLI; all tested ones when absent")
+    parser.add_argument("--newest", action="store_true", help="of each CLI only the last tested version")
     parser.add_argument("--scenario", nargs="+", action="extend", choices=[make.__name__ for make in scenarios.SCENARIOS],
                         metavar="NAME", help="all when absent")
     parser.add_argument("--quick", action="store_true", help="only %s" % ", ".join(scenarios.QUICK))
@@ -49,7 +50,8 @@ def arguments(words):
 def programs(asked, pool):
     """[(harness, version, its PATH entries)], installed side by side; OSError with the reason where one cannot be had."""
     wanted = [(harness, version) for harness in TABLE.values() if not asked.harness or harness.name in asked.harness
-              for version in harness.versions if not asked.version or version in asked.version]
+              for version in harness.versions[-1 if asked.newest else 0:]
+              if not asked.version or version in asked.version]
     if not wanted:
         raise OSError("no tested CLI has the version %s" % ", ".join(asked.version))
     places = pool.map(lambda one: one[0].places(one[1]), wanted)
