@@ -3,8 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
-# Most tests wait for something: three at a time per core.
-JOBS ?= $(shell $(PYTHON) -c 'import os; print(3 * (os.cpu_count() or 1))')
+# Most tests wait for something: two at a time per core.
+JOBS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 PYTEST := $(RUN) -m pytest -n $(JOBS) --dist worksteal
 
 help:  ## this list

@@ -78,7 +78,7 @@ HERE = [
              [says(shell("echo one")), final(usage="omit")], [None, None], tools=["completed"], usage=None, transcript=None),
     scenario("timeout_in_tool", "our deadline ends a tool that has a child in a session of its own",
              [says(shell("setsid sh -c 'trap \"\" TERM INT HUP; sleep 985' >/dev/null 2>&1 & sleep 984"))], [None],
-             tools=["cancelled"], document={"timeout": 9, "grace": 3}, outcome=WALL, exit=1, message=None, killed="sleep 985"),
+             tools=["cancelled"], document={"timeout": 6, "grace": 15}, outcome=WALL, exit=1, message=None, killed="sleep 985"),
     scenario("side_requests", "what a tool sends through the proxy with the run's token changes nothing",
              {"answers": [side("no-such-model", error(404, "No such model.", code="model_not_found")),
                           side("side quota", error(429, "Quota exceeded.", **QUOTA)),
