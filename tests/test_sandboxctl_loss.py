@@ -260,7 +260,9 @@ def test_a_sandbox_that_is_gone_is_given_up(dist, tmp_path):
         os.kill(int(pid), signal.SIGKILL)
     code, said = run.end()
     found = ctl.outcome(run.out)
-    assert code == 70 and "given up" in said and found.outcome["kind"] == "worker_error" and found.result["cleanup_confirmed"] is False
+    # Whether the worker's last words still came out of the sandbox decides which of the two is said.
+    assert code == 70 and ("given up" in said or "gave no outcome" in said), said
+    assert found.outcome["kind"] == "worker_error" and found.result["cleanup_confirmed"] is False
 
 
 def command_of(pid):
