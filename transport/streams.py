@@ -11,7 +11,7 @@ from transport.errors import UpstreamFailed, from_os_error
 from transport.waits import POLLIN, POLLOUT, monotonic
 
 TLS_TIMEOUT = 20.0
-BULK = 8192  # bytes, half of the largest record: one of this size is one of many. A look for another that is not there costs 7 us
+BULK = 4096  # bytes: a record of this size is one of many. A look for another that is not there costs 7 us
 
 
 class Stream:
