@@ -113,15 +113,20 @@ def test_the_kubernetes_manifest_fits_the_published_api():
     assert rules == {"Ignore": None, "Count": [75], "FailIndex": [0, 75]}
 
 
-def test_the_kubernetes_container_runs_its_index_and_counts_its_tries(place):
-    """The manifest's own shell words, with directories of this machine in place of its volumes."""
+def kubernetes_words():
     try:
         import yaml
     except ImportError:
         conftest.lacking("no PyYAML")
     with open(os.path.join(ROOT, "worker", "host", "recipes", "kubernetes_job.yaml")) as file:
         container = yaml.safe_load(file)["spec"]["template"]["spec"]["containers"][0]
-    words = container["command"] + [container["args"][0]]
+    assert container["command"] == ["/bin/sh", "-c"]
+    return container["args"][0]
+
+
+def test_the_kubernetes_container_runs_its_index_and_counts_its_tries(place):
+    """The manifest's own shell words, with directories of this machine in place of its volumes."""
+    words = ["/bin/sh", "-c", kubernetes_words()]
     for inside, outside in (("/worker/", "%s/dist/" % place), ("/inputs/", "%s/inputs/" % place), ("/outcomes/", "%s/outcomes/" % place)):
         assert inside in words[-1]
         words[-1] = words[-1].replace(inside, outside)
@@ -158,6 +163,33 @@ def test_a_slurm_array_requeues_what_may_be_tried_again_and_nothing_else(place):
     sh(block("summarize").replace("-mindepth 1 -maxdepth 1", "-mindepth 2 -maxdepth 2"), place)
     totals = json.loads((place / "summary" / "summary.json").read_text())
     assert totals["actions"] == {"grade": 17, "retry": 4, "mask": 2} and totals["unreadable"] == 0
+
+
+@pytest.mark.parametrize("way", ["parallel", "xargs", "slurm_array.sh", "kubernetes_job.yaml", "sandboxctl"])
+def test_an_empty_bundle_is_no_success(place, way):
+    """Python's own exit code of an empty program is 0: a run that never began must not be taken for one that may be graded."""
+    os.unlink(str(place / "dist"))
+    (place / "dist").mkdir()
+    empty, job = place / "dist" / "sandbox-worker.pyz", place / "runs" / "1"
+    empty.touch()
+    job.mkdir()
+    (job / "input.json").write_text('{"command": ["true"]}')
+    environ = dict(os.environ, RUNS=str(place / "runs"), WORKER=str(empty), SLURM_ARRAY_TASK_ID="1", INDEX="1", FAILURES="0")
+    if way in ("parallel", "xargs"):
+        if not shutil.which(way):
+            conftest.lacking("no %s" % way)
+        sh(block(way), place)
+        codes = [line.split("\t")[0 if way == "xargs" else 6] for line in (place / "codes.tsv").read_text().splitlines()]
+        assert codes[-1] == "1"
+    elif way == "slurm_array.sh":
+        assert sh("sh worker/host/recipes/slurm_array.sh", place, environ, check=False).returncode == 66
+    elif way == "kubernetes_job.yaml":
+        text = kubernetes_words().replace("/worker/", "%s/dist/" % place).replace("/inputs/$INDEX", str(job / "input"))
+        assert sh(text.replace("/outcomes/", "%s/outcomes/" % place), place, environ, check=False).returncode == 65
+    else:
+        shutil.copy(os.path.join(ROOT, "worker", "host", "sandboxctl"), str(place / "dist"))
+        done = sh("dist/sandboxctl run --via '' --input runs/1/input.json --out out", place, check=False)
+        assert done.returncode == 69 and b"it is empty" in done.stderr
 
 
 @pytest.mark.parametrize("tool", ["parallel", "xargs"])

@@ -68,6 +68,9 @@ def test_a_consistent_forgery_does_not_pass_the_manifest_of_stdout(bundle, done,
     assert verify(bundle, done)[0] == 0  # the files alone cannot know
     code, _, said = verify(bundle, done, "--manifest", tmp_path / "run.out")
     assert code == 65 and "result.json: is not as the run announced it" in said
+    (tmp_path / "run.out").write_bytes(b"")
+    code, _, said = verify(bundle, done, "--manifest", tmp_path / "run.out")
+    assert code == 66 and "or never began" in said and said.count("\n") == 1
 
 
 def test_the_seal_shows_a_forged_result(bundle, tmp_path):

@@ -174,8 +174,14 @@ def test_no_process_is_left_for_the_worker(bundle, tmp_path):
         process = place.start(python(limit))
         _, said = process.communicate(timeout=runs.HANG)
         left = place.container.exec(["ls", "-A", JOB + "/run"]).stdout
-    assert process.returncode == 70 and b"no process is left for the worker" in said and said.count(b"\n") == 1
+    assert process.returncode == 70 and b"the worker cannot be forked" in said and said.count(b"\n") == 1
     assert left == b"input.json\n"
+
+
+def test_too_few_descriptors(bundle, tmp_path):
+    done = runs.run(bundle, tmp_path, wrapper=("sh", "-c", 'ulimit -n 20; exec "$@"', "sh"), python=sys.executable, command=["true"])
+    assert done.code == 70 and done.outcome["kind"] == "worker_error" and done.receipt["cleanup_confirmed"] is True
+    assert "the limit of open files is 20 here" in done.outcome["message"]
 
 
 def root_with(bundle, tmp_path, document):

@@ -16,6 +16,7 @@ import threading
 import time
 
 from transport.engine import ATTEMPTS, Engine
+from transport.patience import comes_true
 
 MAX_CONNECTIONS = 512
 SPARE = 2
@@ -89,8 +90,6 @@ class Reception:
     def _connection_ended(self):
         with self.ready:
             self.connections -= 1
-            if self.stopping:
-                self.ready.notify_all()
 
     def _give(self, sock):
         """To a thread that waits, or to a new one."""
@@ -152,15 +151,14 @@ class Reception:
         os.close(face.stop_writer)
         with self.ready:
             self.ready.notify_all()
-            while self.connections > len(self.queue) and time.monotonic() < until:
-                self.ready.wait(max(0.0, until - time.monotonic()))
+        comes_true(lambda: self.connections <= len(self.queue), until)
+        with self.ready:
             queued, self.queue = self.queue, []
         for sock in queued:
             sock.close()
-        for thread in face.threads:
-            thread.join(max(0.0, until - time.monotonic()))
+        ended = comes_true(lambda: not any(thread.is_alive() for thread in face.threads), until)
         self.engine.shut_down()
-        busy = self.connections > len(queued) or any(thread.is_alive() for thread in face.threads)
+        busy = self.connections > len(queued) or not ended
         for descriptor in (face.bodies_fd, None if busy else face.stop_fd):
             if descriptor is not None:
                 os.close(descriptor)

@@ -4,6 +4,9 @@ from __future__ import annotations
 import hashlib
 import os
 import select
+import time
+
+from transport.patience import comes_true
 
 ATTEMPTS = "model_attempts.jsonl"  # as sandbox_transport.ATTEMPTS
 
@@ -45,8 +48,7 @@ class Unused:
             return
         face, self.stopping = self.face, True
         os.close(face.stop_writer)
-        for thread in face.threads:
-            thread.join(grace)
+        comes_true(lambda: not any(thread.is_alive() for thread in face.threads), time.monotonic() + grace)
         face.listener.close()
         for descriptor in (face.bodies_fd, face.attempts_fd, face.stop_fd):
             if descriptor is not None:

@@ -6,8 +6,10 @@ cut off, and said (gap `evidence_lost`).
 """
 from __future__ import annotations
 
+import errno
 import json
 import os
+import resource
 import stat
 
 from transport.sandbox_transport import fold_attempts
@@ -16,6 +18,7 @@ from worker import session as names
 from worker.observations import Records
 from worker.sandbox_facts import clock_moved, facts
 
+DESCRIPTORS = 64  # enough for a run with some connections (tests/test_supervise_poor_places.py)
 LINES = (names.EVENTS, names.ATTEMPTS)
 ENDING = {"cause": "worker_died", "signals": [], "signal_received": None, "main_status": None, "timed_out": False,
           "lingered": False, "late_s": 0.0}
@@ -33,7 +36,7 @@ def facts_from_disk(run, info):
     ending = dict(ENDING, worker_stops=info["stopped"])
     return {
         "ending": ending, "receipt": info["receipt"], "wire": wire, "live": live, "capture_gaps": gaps,
-        "worker_error": info["complaint"] or _death(info["status"]), "launch_error": None, "main_status": None,
+        "worker_error": _of_limits(info["complaint"]) or _death(info["status"]), "launch_error": None, "main_status": None,
         "sandbox": facts(), "output_seen": live.events > 0, "ended_at": session.clock.now(),
         "clock_moved_s": clock_moved(session.clock)}
 
@@ -44,6 +47,14 @@ def no_evidence(run, facts):
     return {"records": Records(), "gaps": [lost], "native_files": {}, "final_message": None, "version": None,
             "terminal": None, "error_text": None, "warnings": [], "usage_transcript": None, "usage_events": None,
             "usage_notes": {}, "threads": {}}
+
+
+def _of_limits(complaint):
+    """With what a host can do about it."""
+    if "[Errno %d]" % errno.EMFILE not in complaint:
+        return complaint
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return "%s; the limit of open files is %d here (ulimit -n), the worker needs %d" % (complaint, most, DESCRIPTORS)
 
 
 def _death(status):

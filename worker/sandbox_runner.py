@@ -25,7 +25,7 @@ def main(arguments):
         complaint_in, complaint_out = os.pipe()
         link = fork_worker()  # two processes from here on
     except OSError as error:
-        cli.say("%s (%s)" % (error.filename or "no process is left for the worker", error.strerror))
+        cli.say("%s (%s)" % (error.filename or "the worker cannot be forked", error.strerror))
         return cli.FAILED
     if not link.is_guard:
         os.close(complaint_in)

@@ -42,7 +42,8 @@ def key(path):
 
 
 def manifest_of(path):
-    """{file: SHA-256}: the `files` of the last line of what `run` printed on its stdout (saved in a file)."""
+    """{file: SHA-256}: the `files` of the last line of what `run` printed on its stdout (saved in a file). Raises NotReadable
+    where that is not its last line, as with a run that a bundle without content never began."""
     text = key(path)
     if text is None:
         return None
@@ -50,4 +51,5 @@ def manifest_of(path):
         files = json.loads(text.splitlines()[-1])["files"]
         return {str(name): str(sha256) for name, sha256 in files.items()}
     except ODD:
-        raise Misuse("%s does not end with the line that run prints at its end" % path) from None
+        raise NotReadable("%s does not end with the line that run prints at its end: it did not come to its end, or never "
+                          "began" % path) from None

@@ -51,6 +51,7 @@ while kill -0 "$run" 2>/dev/null; do    # a signal ends `wait`, not the run
     code=$?
 done
 trap - TERM INT
+if [ "$code" = 0 ] && [ ! -s "$out/run.out" ]; then code=66; fi    # an empty WORKER is a program that does nothing, with success
 if [ "$code" = 75 ] && [ -z "$stopped" ]; then
     scontrol requeue "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
 fi
