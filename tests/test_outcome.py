@@ -62,6 +62,7 @@ FAILURE = {"terminal": "failure", "message": "boom"}
 KILLED = {"signals": [{"signal": "SIGINT", "at": 1.0}, {"signal": "SIGKILL", "at": 2.0}]}
 WAITING = {"request": 2, "attempt": 3, "since": 1.0, "idle_s": 2.0, "state": "waiting", "last_record": bad("rate_limited", 429)}
 SILENT = {"request": 2, "attempt": 1, "since": 1.0, "idle_s": 201.0, "state": "streaming", "last_record": None}
+AGAIN = {"request": 2, "attempt": 3, "since": 1.0, "idle_s": 2.0, "state": "sent", "last_record": bad("overloaded", 503)}
 BUSY = {"request": 2, "attempt": 1, "since": 1.0, "idle_s": 1.0, "state": "streaming", "last_record": None}
 
 NO_ANSWER = {"phase": "connect", "kind": "refused", "message": "connection refused"}
@@ -137,6 +138,10 @@ ROWS = [
         facts(ending=DEADLINE, wire=wire(bad("rate_limited", 429), WAITING)),
         "rate_limited failed model rate_limit_exceeded 429",
     ),
+    ("asked again, and nothing came before our deadline", facts(ending=DEADLINE, wire=wire(None, AGAIN)),
+     "overloaded failed model server_error 503"),
+    ("asked again, and the answer came while our deadline did", facts(ending=DEADLINE, wire=wire(None, dict(AGAIN, state="streaming"))),
+     "wall_timeout incomplete limit - -"),
     ("overloaded", failed("overloaded", 529), "overloaded failed model server_error 529"),
     ("500 for ever", failed("server_error", 500), "server_error failed model server_error 500"),
     (

@@ -115,6 +115,29 @@ def test_a_stalled_stream_ends_as_model_timeout(tmp_path):
     assert reply.body == DONE and records[0]["failure"] == "model_timeout" and records[0]["error"]["kind"] == "idle_timeout"
 
 
+def test_keep_alives_are_nothing_of_an_answer(tmp_path):
+    """A gateway pings by its own clock, also where the model behind it has died. The worker looks at `idle_s` at the deadline."""
+    first, second = threading.Event(), threading.Event()
+    pings = [b": PROCESSING\n\n", b'event: ping\ndata: {"type": "ping"}\n\n', b"data:\n\n: 1"]
+    script = [[HEAD + chunk(DELTA), ("sleep", 0.2)] + [chunk(ping) for ping in pings] + [("wait", first), chunk(DELTA),
+               ("wait", second), "fin"], ["read", ("hold",)]]
+    with RawServer(script) as server, Proxied(tmp_path, server.url) as proxy, proxy.connect() as client, proxy.connect() as again:
+        said = lambda: proxy.transport.summary()["main"]["open"]  # noqa: E731
+        client.send(request())
+        assert client.until(chunk(pings[-1])) and said()["idle_s"] >= 0.2
+        before = said()["idle_s"]
+        first.set()
+        while said()["idle_s"] >= before:
+            time.sleep(0.01)
+        second.set()
+        while client.more():
+            pass
+        again.send(request())  # the CLI's own repeat of what failed: still failed while nobody answers
+        while len(server.requests) < 2 or said()["state"] != "sent":
+            time.sleep(0.01)
+        assert said()["last_record"]["failure"] == "stream_interrupted"
+
+
 def test_no_first_byte_ends_as_model_timeout(tmp_path):
     reply, records, server = ask(tmp_path, [["read", ("hold",)], [json_answer()]], first_byte_timeout=0.2)
     assert reply.status == 200 and records[0]["error"] == {"phase": "head", "kind": "first_byte_timeout",

@@ -16,7 +16,7 @@ from __future__ import annotations
 from transport import http1
 from transport.answer import TOGETHER, Answer, ends_connection, head_bytes
 from transport.attempts import kept_headers
-from transport.dialects import Reader
+from transport.dialects import CHATTER, Reader
 from transport.errors import SpoolFull, Stopped, UpstreamFailed, from_os_error
 from transport.provider_errors import BROKEN_OFF, classify
 from transport.retry import asked_delay
@@ -147,8 +147,8 @@ class Attempt:
         if self.response_file:
             self.response_file.write(piece)
         self.engine.face.last_activity = now = monotonic()
-        if self.open is not None:
-            self.open.byte_at = now
+        if self.open is not None and (len(piece) > CHATTER or not self.reader.says_nothing(piece)):
+            self.open.said_at = now
 
     def _end(self):
         self.ended = True
@@ -365,6 +365,6 @@ class Attempt:
 
     def _state(self, state):
         if self.open is not None:
-            self.open.state, self.open.attempt, self.open.byte_at = state, self.record["attempt"], monotonic()
+            self.open.state, self.open.attempt, self.open.said_at = state, self.record["attempt"], monotonic()
             if state == "sent":
                 self.open.since = self.engine.now()

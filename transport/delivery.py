@@ -55,6 +55,8 @@ class Delivery:
         engine, request = self.engine, self.request
         with engine.lock:
             self.entry = engine.latch.find(request.fingerprint)
+            if self.open is not None and self.entry:
+                self.open.last_record = self.entry.record
             return engine.latch.latched(self.entry, monotonic()) if self.entry and request.dialect else None
 
     def refuse(self, rule, detail=""):
@@ -160,6 +162,7 @@ class Delivery:
     def _latch(self, attempt, decision):
         """What the entry learns from a failed attempt. Called with the lock held."""
         entry, reader, answer = self.entry, attempt.reader, attempt.answer
+        entry.record = attempt.record
         entry.said, entry.status = attempt.record["provider_error"] or entry.said, attempt.record["status"]
         if answer is not None and attempt.clean:
             entry.keep(answer)

@@ -27,6 +27,9 @@ from transport.usage_shapes import normalise_usage
 
 LIMIT = sse.LIMIT
 EXCERPT = 500
+CHATTER = 512  # bytes: what is longer than this in one piece says something
+_CHATTER = re.compile(rb"""\s*(?:(?::[^\r\n]*|event:[ ]?(?:ping|keep-?alive|heartbeat)|(?:id|retry):[^\r\n]*
+    |data:[ ]?(?:\{\s?"type":\s?"(?:ping|keep-?alive|heartbeat)"[^\r\n]*)?)(?:\s+|\Z))*\Z""", re.VERBOSE)
 _FAILED = {"code": None, "type": "response.failed", "message": None}
 _ESCAPED = re.compile(r"%([2-7][0-9A-Fa-f])")
 _PARSE_WHOLE = 1 << 20  # request bodies over this are scanned for three keys, not parsed
@@ -140,6 +143,12 @@ class Reader:
     @property
     def usage(self) -> dict | None:
         return normalise_usage(self.dialect, self.usage_raw)
+
+    def says_nothing(self, piece: bytes) -> bool:
+        """Is there nothing of an answer in what was fed last: comments, pings, white space, or preamble to nothing yet?"""
+        if self.is_stream and not self.content_seen and self.error is None:
+            return True
+        return _CHATTER.match(piece) is not None
 
     def feed(self, chunk: bytes) -> None:
         if chunk:

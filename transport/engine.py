@@ -232,13 +232,15 @@ def _random():
 
 
 class Open:
-    __slots__ = ("request", "attempt", "since", "state", "byte_at", "last_record")
+    """A main request that is open. `said_at`: when something of an answer last came (keep-alives are none: a gateway sends them by
+    its own clock, also where the model behind it has died); `last_record`: of its last failed attempt, or the CLI's last repeat."""
+    __slots__ = ("request", "attempt", "since", "state", "said_at", "last_record")
 
     def __init__(self, request):
         self.request, self.attempt, self.since, self.state, self.last_record = request, 1, None, "sent", None
-        self.byte_at = monotonic()
+        self.said_at = monotonic()
 
     def as_dict(self, now):
-        quiet = max(0.0, monotonic() - self.byte_at)
+        quiet = max(0.0, monotonic() - self.said_at)
         return {"request": self.request.id, "attempt": self.attempt, "since": self.since if self.since is not None else now(),
                 "idle_s": round(quiet, 3), "state": self.state, "last_record": self.last_record}

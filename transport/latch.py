@@ -26,6 +26,7 @@ class Entry:
     until = None        # monotonic: latched until then
     wait_until = None   # monotonic: a wait is open until then
     failure = None      # kind of the last failure
+    record = None       # of that attempt
     said = None         # the provider's words in it (`provider_error` of the record)
     status = None       # the upstream's status in it, also where the answer broke off
     refusal = None      # our own answer where there is no real one, and its words

@@ -24,7 +24,7 @@ HEALING = (
 LASTING = ("quota_exhausted", "authentication", "permission", "model_not_found", "invalid_request", "tls_failed")
 PROVIDER = HEALING + LASTING
 SIGKILL, KILLED_IN_A_SHELL = -9, 137  # 128 + 9, as a shell reports a child that SIGKILL ended (POSIX sh, exit status)
-SILENT_STREAM = 300.0  # s without a byte; a third of the wall limit where that is less
+SILENT_STREAM = 300.0  # s without anything of an answer; a third of the wall limit where that is less
 
 FAULTS = {
     "worker_error": "worker",
@@ -108,11 +108,12 @@ def wire_success(facts):
 
 
 def open_failure(facts):
-    """(kind, record) of a main request that is failed, waiting to be tried again, or without a byte for too long."""
+    """(kind, record) of a main request that is failed, waiting to be tried again, asked again and not answered, or without
+    anything of an answer for too long (keep-alives are nothing of one)."""
     pending = part(facts, "wire", "main", "open")
     if pending:
         earlier = pending.get("last_record")
-        if pending.get("state") == "waiting" and part(earlier, "failure"):
+        if pending.get("state") in ("waiting", "sent") and part(earlier, "failure"):
             return earlier["failure"], earlier
         if (pending.get("idle_s") or 0.0) >= min(SILENT_STREAM, (facts.get("timeout_s") or 900.0) / 3):
             return "model_timeout", earlier or {"request": pending.get("request"), "attempt": pending.get("attempt")}
