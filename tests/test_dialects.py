@@ -118,6 +118,42 @@ def test_a_late_error_is_never_missed_behind_cheap_events():
                     assert got["events"] == before + after + 1
 
 
+CHUNK = b'data: {"choices":[{"delta":{"content":"x"},"finish_reason":null}]}'
+STOP = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":3}}'
+STRAY = b'{\r\n  "error": {\r\n    "code": 429,\r\n    "status": "RESOURCE_EXHAUSTED"\r\n  }\r\n}'
+BARE = b'{"error":{"message":"m","code":429}}'
+
+
+@pytest.mark.parametrize("stream, terminal, code, events", [
+    # JSON outside of any event (maximhq/bifrost#5262)
+    (CHUNK + b"\n\n" + BARE, "error", 429, 1), (CHUNK + b"\r\n\r\n" + STRAY + b"\r\n", "error", 429, 1),
+    (b": hi\n\n\n" + STRAY + b"\n\n", "error", 429, 0), (CHUNK + b"\n\n[" + BARE + b"]\n\n" + CHUNK + b"\n\n", "error", 429, 2),
+    (CHUNK + b'\n\n{"id": 1}\n\n', None, None, 1), (CHUNK + b"\n\n" + STOP + b"\n\ndata: [DONE]\n\n" + BARE, "[DONE]", None, 3),
+    # events without the empty line between them (rexxars/eventsource-parser#31)
+    (CHUNK + b"\n" + CHUNK + b"\n" + STOP + b"\ndata: [DONE]\n\n", "[DONE]", None, 1),
+    (CHUNK + b"\n\n" + CHUNK + b"\n" + STOP + b"\n\n", "finish_reason", None, 2),
+    (CHUNK + b"\n" + STOP + b"\ndata: {\"choi", "finish_reason", None, 1),
+    (CHUNK + b"\ndata: " + BARE + b"\n\n", "error", 429, 1), (CHUNK + b"\ndata: {\"cho", None, None, 1)])
+def test_events_that_are_not_framed_as_such(stream, terminal, code, events):
+    for chunks in cuts(stream, 60):
+        got = read(chunks, "chat", "text/event-stream", None, True)
+        assert (got["terminal"], (got["error"] or {}).get("code"), got["events"]) == (terminal, code, events)
+        assert (got["usage"] or {}).get("input_tokens") == (5 if STOP in stream else None)
+
+
+@pytest.mark.parametrize("before, piece, nothing", [
+    (b"", b": hi\n\n", True), (b"", b'event: ping\ndata: {"type": "ping"}\n\n', True), (CHUNK + b"\n\n", b": hi\n\n\n: ho\n", True),
+    (CHUNK + b"\n\n", b'data: {"type":"keepalive","seq":7}\r\n\r\n', True), (CHUNK + b"\n\n", b"data:\n\nid: 1\nretry: 5\n\n", True),
+    (b"", b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n', True), (b"", b'data: {"choices":[', False),
+    (CHUNK + b"\n\n", CHUNK + b"\n\n", False), (b"", BARE + b"\n\n", False), (b"", b" \n", True), (b"", b'{"id":', False),
+    (CHUNK + b"\n\n", b'data: {"type": "ping"}\n\n' + CHUNK, False), (b"", b'data: {"error":"x"}\n\n', False)])
+def test_what_is_nothing_of_an_answer(before, piece, nothing):
+    reader = dialects.Reader("chat", "text/event-stream", None)
+    reader.feed(before)
+    reader.feed(piece)
+    assert reader.says_nothing(piece) is nothing
+
+
 def test_an_end_between_cheap_events_is_never_missed():
     cheap = b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","delta":"x"}\n\n'
     for end in (b'data: {"type":"response.completed","response":{}}\n\n', b'data: {"type": "response.completed"}\n\n',

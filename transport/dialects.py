@@ -87,6 +87,12 @@ def _tool_names(tools: object) -> list:
     return names
 
 
+def _values(data: bytes) -> list:
+    """The JSON of an event, or of its lines where each is one."""
+    value = loads(data)
+    return [value] if value is not None or b"\n" not in data else [loads(line) for line in data.split(b"\n")]
+
+
 class Reader:
     """feed(bytes) as they come, then finish(clean): clean is False where the framing or the connection broke.
 
@@ -131,7 +137,9 @@ class Reader:
         if self._late is not None:
             late, self._late = self._late, None
             event = sse.parse_block(late)
-            self._read_value(loads(event.data) if event else None, None)
+            for value in _values(event.data) if event else ():
+                if value is not None:
+                    self._read_value(value, None)
         return self._raw
 
     @property
@@ -146,7 +154,7 @@ class Reader:
 
     def says_nothing(self, piece: bytes) -> bool:
         """Is there nothing of an answer in what was fed last: comments, pings, white space, or preamble to nothing yet?"""
-        if self.is_stream and not self.content_seen and self.error is None:
+        if self._is_events and not self.content_seen and self.error is None and not self._parser.pending:
             return True
         return _CHATTER.match(piece) is not None
 
@@ -247,6 +255,15 @@ class Reader:
             event = sse.parse_block(block)
             if event is not None:
                 self._event(event)
+            else:
+                self._stray(block)
+
+    def _stray(self, block: bytes) -> None:
+        """JSON that stands in no event: Gemini, and gateways behind which a model failed, end a stream with an error so."""
+        block = block.strip()
+        value = loads(block) if block[:1] in (b"{", b"[") else None
+        if error_of(value, strict=True) is not None:
+            self._read_value(value, None)
 
     def _skim(self, region: bytes) -> bool:
         """Counts events that cannot matter; False where one may, so that they must be parsed."""
@@ -263,12 +280,25 @@ class Reader:
                 self.terminal, self.complete = "[DONE]", True
             return
         value = loads(event.data)
+        if value is None and self._run_together(event):
+            return
         if not event.complete and value is None:
             return  # the stream was cut inside this event
         self.events += 1
         if value is None and event.event == "error":
             value = {"type": "error", "message": event.data.decode("utf-8", "replace")}
         self._read_value(value, event.event)
+
+    def _run_together(self, event: sse.Event) -> bool:
+        """Events with no empty line between them (servers of GLM and Kimi): clients that read line by line take them."""
+        lines = event.data.split(b"\n")
+        if len(lines) == 1 or not isinstance(loads(lines[0]), dict):
+            return False
+        count = self.events + 1
+        for number, line in enumerate(lines, 1):
+            self._event(sse.Event(event.event, line, event.complete or number < len(lines)))
+        self.events = count
+        return True
 
     def _said_something(self) -> bool:
         return self.content_seen or self.finish_reason is not None or self._parser.oversized > 0
@@ -305,8 +335,12 @@ class Reader:
             self.retry_delay = body_delay(value)
 
     def _finish_events(self, clean: bool) -> None:
-        for event in self._parser.finish():
+        rest = self._parser.take_rest()
+        event = sse.parse_block(rest, complete=False)
+        if event is not None:
             self._event(event)
+        else:
+            self._stray(rest)
         if self._parser.oversized and self.not_decoded is None:
             self.not_decoded = "oversized_event"
         if self.terminal is None and self.dialect == "chat" and self.finish_reason is not None and clean:
