@@ -89,11 +89,11 @@ def test_when_connections_run_out_the_longest_idle_one_makes_room(tmp_path, monk
     monkeypatch.setattr(reception, "MAX_CONNECTIONS", 4)
     with RawServer([[OK]]) as server, Proxied(tmp_path, server.url) as proxy:
         idle = [proxy.connect() for _ in range(4)]
-        for number, client in enumerate(idle, 1):
+        for client in idle:
             client.send(request())
             assert client.reply().status == 200
-            while sum(each.idle_since is not None for each in list(proxy.transport.reception().clients)) < number:
-                pass  # a thread is still on its way back from the answer
+            while sum(each.idle_since is not None for each in list(proxy.transport.reception().clients)) < len(idle):
+                pass  # a thread is still on its way: to its first request, or back from this answer
         assert proxy.ask(b"1").status == 200
         assert not idle[0].more()
         idle[3].send(request())
