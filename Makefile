@@ -5,6 +5,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 # Most tests wait for something: two at a time per core.
 JOBS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
+# An environment that forbids .pyc files would have each of them rewrite the assertions of all test files, in every session.
+export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(RUN) -m pytest -n $(JOBS) --dist worksteal
 
 help:  ## this list
