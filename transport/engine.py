@@ -232,8 +232,8 @@ def _random():
 
 
 class Open:
-    """A main request that is open. `said_at`: when something of an answer last came (keep-alives are nothing: a gateway sends them
-    by its own clock, also where the model behind it has died). `last_record`: the last attempt's, be it of an earlier repeat."""
+    """A main request that is open. `said_at`: when something of an answer last came (keep-alives are nothing: a gateway sends
+    them by its own clock, also where the model behind it has died). `last_record`: of the last attempt, also an earlier one's."""
     __slots__ = ("request", "attempt", "since", "state", "said_at", "last_record")
 
     def __init__(self, request):
