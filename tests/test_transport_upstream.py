@@ -1,6 +1,8 @@
 """The way to the model: reuse and its stale ends, TLS, names, IPv6, Unix sockets, ambient proxies, deadlines."""
 from __future__ import annotations
 
+import base64
+import contextlib
 import socket
 import ssl
 import subprocess
@@ -132,6 +134,26 @@ def test_an_unknown_certificate_is_final(tmp_path, tls):
     assert record["error"]["kind"] == "certificate" and record["decision"] == "gave_up" and server.requests == []
 
 
+@pytest.mark.parametrize("size", [1, 3 << 20])
+def test_a_server_that_wants_a_client_certificate_is_final(tmp_path, certificate, size):
+    """With TLS 1.3 it says so after the handshake, by an alert that has a number of OpenSSL's and no errno."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(str(certificate / "cert.pem"), str(certificate / "key.pem"))
+    context.load_verify_locations(str(certificate / "cert.pem"))
+    context.verify_mode = ssl.CERT_REQUIRED
+
+    def wrap(sock):
+        with contextlib.suppress(ssl.SSLError):
+            context.wrap_socket(sock, server_side=True)
+        raise EOFError
+    with RawServer([[OK]], wrap=wrap) as server, \
+            Proxied(tmp_path, "https://localhost:%d" % server.port, ca_file=str(certificate / "cert.pem")) as proxy:
+        assert proxy.ask(b"x" * size).status == 502
+    (record,) = proxy.records()
+    assert (record["failure"], record["rule"], record["ambiguous"]) == ("tls_failed", "cannot_heal", False)
+    assert record["error"]["phase"] == "tls" and "CERTIFICATE_REQUIRED" in record["error"]["message"]
+
+
 def test_tls_to_a_plain_server_fails_as_tls(tmp_path):
     with RawServer([[("call", lambda sock: sock.recv(100)), b"HTTP/1.1 400 Bad\r\n\r\n", "fin"]]) as server, \
             Proxied(tmp_path, "https://127.0.0.1:%d" % server.port) as proxy:
@@ -152,6 +174,14 @@ def test_a_name_that_does_not_exist_is_final(tmp_path, monkeypatch):
         assert proxy.ask(b"1").status == 502
     (record,) = proxy.records()
     assert record["error"]["phase"] == "resolve" and record["rule"] == "name_does_not_exist" and looked == ["model.invalid"]
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64 + ".invalid"])
+def test_what_can_be_no_name_does_not_exist(tmp_path, host):
+    with Proxied(tmp_path, "http://%s/v1" % host) as proxy:
+        assert proxy.ask(b"1").status == 502
+        assert [(r["error"]["phase"], r["failure"], r["rule"]) for r in proxy.records(1)] == [
+            ("resolve", "connection", "name_does_not_exist")]
 
 
 def test_a_resolver_that_is_away_is_asked_three_times_within_an_attempt(tmp_path, monkeypatch):
@@ -278,6 +308,10 @@ def test_https_goes_through_a_tunnel(tmp_path, certificate, tls, monkeypatch):
     ({"http_proxy": "http://a:1", "HTTP_PROXY": "http://b:1"}, "http://h", ("a", 1)), ({"ALL_PROXY": "http://p"},
         "https://h", ("p", 80)),
     ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "corp.example, .h.org"}, "http://x.h.org", None),
+    ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "x, 10.0.0.0/8"}, "http://10.1.2.3:80", None),
+    ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8, fd00::/8, a/b, 11.0.0.0/x, 11.0.0.0/33"}, "http://11.1.2.3", ("p", 1)),
+    ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "fd00::/8"}, "http://[fd00::1]:8000", None),
+    ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "0.0.0.0/0"}, "http://h", ("p", 1)),
     ({"HTTP_PROXY": "http://p:1", "no_proxy": "*"}, "http://h", None), ({"HTTP_PROXY": "http://p:1"},
         "http://127.0.0.1:80", None),
     ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "h:81"}, "http://h:80", ("p", 1)), ({"HTTP_PROXY": "socks5://p"},
@@ -287,3 +321,8 @@ def test_which_ambient_proxy(environ, url, found):
     assert (way and (way.host, way.port)) == found
 
 
+@pytest.mark.parametrize("user, sent", [("u:p%40ss", b"u:p@ss"), ("u:caf%C3%A9", b"u:caf\xc3\xa9"), ("u:caf\xe9", b"u:caf\xc3\xa9"),
+                                        ("u:100%", b"u:100%"), ("u:a%zzb%2", b"u:a%zzb%2"), ("u", b"u"), ("u:" + "x" * 90, b"u:" + b"x" * 90)])
+def test_the_credentials_of_an_ambient_proxy(user, sent):
+    way = way_from({"HTTP_PROXY": "http://%s@p:1" % user}, Route("http://h", "responses"))
+    assert way.headers == [(b"Proxy-Authorization", b"Basic " + base64.b64encode(sent))]

@@ -1,11 +1,13 @@
 """The ambient proxy (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY) for the way to the model endpoint, only when asked for.
 
 http goes through it in absolute form, https through a CONNECT tunnel (RFC 9110 9.3.6). Lower-case names win, as in curl.
-NO_PROXY: comma-separated host suffixes, `*` for all; an entry may have a port. Loopback is never proxied.
+NO_PROXY: comma-separated host suffixes or networks, `*` for all; an entry may have a port. Loopback is never proxied.
 """
 from __future__ import annotations
 
 import binascii
+import re
+import socket
 
 from transport import http1
 from transport.errors import UpstreamFailed, from_os_error
@@ -13,6 +15,7 @@ from transport.routes import BadAddress, split_url
 from transport.waits import POLLIN, POLLOUT, monotonic
 
 TUNNEL_TIMEOUT = 20.0
+_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
 class Way:
@@ -20,7 +23,7 @@ class Way:
 
     def __init__(self, host, port, user):
         self.host, self.port = host, port
-        self.headers = [(b"Proxy-Authorization", b"Basic " + binascii.b2a_base64(user.encode()).strip())] if user else []
+        self.headers = [(b"Proxy-Authorization", b"Basic " + binascii.b2a_base64(user, newline=False))] if user else []
 
     def tunnel(self, stream, route, watch):
         """CONNECT through a plain stream; on return the stream leads to the endpoint."""
@@ -74,6 +77,8 @@ def _excepted(host, port, no_proxy):
         return True
     for entry in no_proxy.replace(" ", ",").split(","):
         entry = entry.strip().lower().strip("[]")
+        if "/" in entry and _within(host, entry):
+            return True
         name, _, entry_port = entry.partition(":") if entry.count(":") == 1 else (entry, "", "")
         name = name.lstrip("*").lstrip(".") if name != "*" else name
         if name and (name == "*" or host.lower() == name or host.lower().endswith("." + name)) and entry_port in ("", str(port)):
@@ -81,6 +86,17 @@ def _excepted(host, port, no_proxy):
     return False
 
 
+def _within(host, network):
+    """Is the host an address in this network ("10.0.0.0/8")? Clients disagree about such entries; most know them."""
+    base, _, bits = network.partition("/")
+    family, width = (socket.AF_INET6, 128) if ":" in base else (socket.AF_INET, 32)
+    try:
+        here, there = (int.from_bytes(socket.inet_pton(family, one), "big") for one in (host, base))
+        return here >> (width - int(bits)) == there >> (width - int(bits))
+    except (OSError, ValueError):
+        return False
+
+
 def _unescape(text):
-    head, *rest = text.split("%")
-    return head + "".join(chr(int(part[:2], 16)) + part[2:] for part in rest if len(part) >= 2)
+    """The bytes of a user name and password; a % that escapes nothing stands for itself."""
+    return _ESCAPE.sub(lambda found: bytes((int(found.group(1), 16),)), text.encode("utf-8", "surrogateescape"))

@@ -316,7 +316,8 @@ class Attempt:
                 and self.error.phase in ("send", "head") and self.error.kind in STALE)
 
     def unanswered(self):
-        return bool(self.error is not None and self.link is not None and self.link.sent_all and not self.link.got_byte)
+        return bool(self.error is not None and self.link is not None and self.link.sent_all and not self.link.got_byte
+                    and self.error.phase != "tls")  # an alert: the server says that it took no request
 
     # -- the end -----------------------------------------------------------------------------------------------------
     def describe(self):

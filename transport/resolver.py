@@ -28,7 +28,7 @@ class Resolver:
         """-> [(family, sockaddr)], in the system's order."""
         try:
             return _addresses(host, port, socket.AI_NUMERICHOST)
-        except socket.gaierror:
+        except (socket.gaierror, UnicodeError):  # a label of 64 characters, or of none
             pass
         known = self._known.get((host, port))
         if known and known[0] > monotonic():

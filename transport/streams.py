@@ -5,12 +5,15 @@ none yet). `events` is what to poll for after a None (TLS may need to write in o
 """
 from __future__ import annotations
 
+import errno
 import socket
 
 from transport.errors import UpstreamFailed, from_os_error
 from transport.waits import POLLIN, POLLOUT, monotonic
 
 TLS_TIMEOUT = 20.0
+NOT_WELCOME = ("ALERT_CERTIFICATE", "ALERT_BAD_CERTIFICATE", "ALERT_UNSUPPORTED_CERTIFICATE", "ALERT_UNKNOWN_CA",
+               "ALERT_ACCESS_DENIED", "ALERT_HANDSHAKE_FAILURE")
 BULK = 4096  # bytes: a record of this size is one of many. A look for another that is not there costs 7 us
 
 
@@ -64,7 +67,7 @@ class TlsStream(Stream):
         while size > 0:
             try:
                 data = self._record(size)
-            except OSError as error:  # told by the next call: these bytes came before it
+            except (OSError, UpstreamFailed) as error:  # told by the next call: these bytes came before it
                 self._error = error
                 break
             if not data:
@@ -88,15 +91,28 @@ class TlsStream(Stream):
         except self._ssl.SSLEOFError:
             self.ragged = True
             return b""
+        except self._ssl.SSLError as error:
+            raise _broken(error)
 
     def send(self, data):
         try:
             return self.sock.send(data)
         except (self._ssl.SSLWantWriteError, self._ssl.SSLWantReadError):
             return 0
+        except self._ssl.SSLError as error:
+            raise _broken(error)
 
     def buffered(self):
         return self._ended or self._error is not None or self.sock.pending() > 0
+
+
+def _broken(error):
+    """What an SSLError means after the handshake; its errno is a number of OpenSSL's, and no errno. With TLS 1.3 a server says
+    only now that it wants a client certificate, or another one."""
+    words = str(error)
+    if any(word in words for word in NOT_WELCOME):
+        return UpstreamFailed("tls", "alert", error.reason or words, "tls_failed")
+    return ConnectionResetError(errno.ECONNRESET, words)
 
 
 class Tls:
