@@ -155,8 +155,11 @@ try:
 except OSError:
     sys.exit(3)
 """
+FILES = FILL.replace("with open('/small/x', 'wb', buffering=0) as file:\n        while True: file.write(bytes(1 << 16))",
+                     "for n in range(100000): open('/small/%d' % n, 'x').close()")
 KERNEL = [("out_of_memory", ["--memory", "200m", "--memory-swap", "200m"], EAT), ("pids_exhausted", ["--pids-limit", "60"], FORK),
-          ("disk_full", ["--tmpfs", "/small:size=8m"], FILL)]
+          ("disk_full", ["--tmpfs", "/small:size=8m"], FILL),
+          ("disk_full", ["--tmpfs", "/small:nr_inodes=60"], FILES)]
 
 
 @pytest.mark.engine

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from tests import runs
 from tests.escapes import survivors
+from tests.test_bundle import HIDE
 from worker import processes, tree
 
 # Starts two descendants in sessions of their own, prints one event when both are there, and stays.
@@ -69,6 +71,18 @@ def test_a_killed_worker_leaves_receipt_and_result(bundle, tmp_path):
     assert done.receipt["cleanup_confirmed"] is True and done.receipt["proof"] == "echild"
     assert len(done.receipt["killed"]) >= 2
     assert {"type": "in place"} in done.events
+
+
+def test_a_killed_worker_where_orphans_come_to_nobody(bundle, tmp_path):
+    """Without ctypes there is no subreaper: the guard finds strays by the run's marker, and confirms nothing."""
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\nshift 2\nexec %s -I -S -c %s \"$@\"\n" % (sys.executable, shlex.quote(HIDE % ["ctypes", "_ctypes"])))
+    script.chmod(0o755)
+    run = Started(bundle, tmp_path, python=str(script))
+    os.kill(run.worker, signal.SIGKILL)
+    done = run.end()
+    assert done.code == 70 and done.outcome["kind"] == "worker_error" and done.action == "mask"
+    assert done.receipt["cleanup_confirmed"] is False and len(done.receipt["killed"]) == 3
 
 
 def test_a_killed_guard_ends_the_run_in_order(bundle, tmp_path):

@@ -62,7 +62,8 @@ def settle(run, facts, collect=None, done=None):
     collect: instead of the harness's own reader; done: called as soon as the result is written.
     """
     session, job = run.session, run.job
-    documents.free_reserve(session)
+    while documents.free_reserve(session):
+        pass
     tampered = documents.ensure_directory(session) + manifest.check_live(session)
     manifest.blank_prompt(session)
     evidence = (collect or collect_evidence)(run, facts)

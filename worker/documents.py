@@ -35,21 +35,28 @@ def write_json(session, name, document, vocabulary=()):
 def write_bytes(session, name, data, blank=True):
     """Like write_json, for a text that is no document of ours."""
     data = Redactor(session.secrets).clean(data) if blank else data
-    try:
-        atomic_write(session.fd, name, data)
-    except FileNotFoundError:
-        ensure_directory(session)
-        atomic_write(session.fd, name, data)
-    except OSError as error:
-        if error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY):
-            move_aside(session.fd, name)  # the agent made a directory of that name
-        elif error.errno not in NO_SPACE or not free_reserve(session):
-            raise
-        else:
-            session.ran_full = True  # with the reserve gone, the disk itself no longer tells
-        atomic_write(session.fd, name, data)
+    for tries_left in reversed(range(2 + len(RESERVE))):
+        try:
+            atomic_write(session.fd, name, data)
+            break
+        except OSError as error:
+            if not tries_left or not make_way(session, name, error):
+                raise
     session.files[name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     return session.files[name]["sha256"]
+
+
+def make_way(session, name, error):
+    """Whether it was possible to do something about what kept `name` from being written."""
+    if error.errno == errno.ENOENT:
+        ensure_directory(session)
+    elif error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY):
+        move_aside(session.fd, name)  # the agent made a directory of that name
+    elif error.errno in NO_SPACE and free_reserve(session):
+        session.ran_full = True  # with the reserve gone, the disk itself no longer tells
+    else:
+        return False
+    return True
 
 
 def write_pieces(session, name, pieces):
@@ -117,11 +124,14 @@ def move_aside(dirfd, name):
 
 
 def free_reserve(session):
-    try:
-        os.unlink(RESERVE, dir_fd=session.fd)
-        return True
-    except OSError:
-        return False
+    """Give up the next file of it; False when none is left."""
+    for name in reversed(RESERVE):
+        try:
+            os.unlink(name, dir_fd=session.fd)
+            return True
+        except OSError:  # gone, or the agent has put a directory in its place
+            continue
+    return False
 
 
 def strict_json(document):

@@ -14,13 +14,13 @@ from worker import tree
 from worker.supervise import STOP_SIGNALS, exit_status
 
 
-def guard(link, on_worker_death, finished, cleanup_timeout=10.0):
+def guard(link, on_worker_death, finished, cleanup_timeout=10.0, marker=None):
     """Wait for the worker and return the exit code of `run`.
 
     `finished()` tells whether the outcome is written. If it is not when the worker is gone, everything left is killed
     and reaped, and `on_worker_death({"status", "stopped", "receipt", "finished"})` gives the code: `status` is the
     worker's exit code or minus its signal, `stopped` how often it was continued, `receipt` that of tree.clean_up,
-    `finished` is true when the worker was killed between its result and its exit.
+    `finished` is true when the worker was killed between its result and its exit. `marker`: see tree.clean_up.
     """
     poller = select.poll()
     poller.register(link.wakeup.fd, select.POLLIN)
@@ -44,7 +44,7 @@ def guard(link, on_worker_death, finished, cleanup_timeout=10.0):
                 status = exit_status(raw)
     if finished() and status >= 0:
         return status
-    receipt = tree.clean_up(cleanup_timeout, link.wakeup)
+    receipt = tree.clean_up(cleanup_timeout, link.wakeup, marker=marker)
     return on_worker_death({"status": status, "stopped": stopped, "receipt": receipt, "finished": finished()})
 
 

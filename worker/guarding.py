@@ -33,7 +33,8 @@ def guard_run(link, complaint, source):
     from worker.guard import guard  # after what the worker waits for
 
     words = Words(complaint)
-    return guard(link, lambda info: after_worker_death(run, words, info), lambda: words.read() == DONE, job["cleanup_timeout"])
+    return guard(link, lambda info: after_worker_death(run, words, info), lambda: words.read() == DONE, job["cleanup_timeout"],
+                 ("%s=%s" % (launch.MARKER, run.marker)).encode())
 
 
 def exposed_places(run):

@@ -18,7 +18,9 @@ from worker.contract import BadInput, load, read_file
 from worker.session import Clock, Session
 from worker.supervise import STOP_SIGNALS
 
-RESERVED_BYTES = 256 << 10  # receipt and result of a run with thousands of calls; freed when the disk is full (B22)
+# Freed when the disk is full (B22): for receipt and result of a run with thousands of calls; and, first, a file at a time, for
+# launch.json, as the agent lives then and would take what is left over.
+RESERVED_BYTES = (256 << 10,) + (8 << 10,) * (len(names.RESERVE) - 1)
 
 
 class NotUsable(Exception):
@@ -92,7 +94,8 @@ def take_directory(job, token):
     try:
         os.close(os.open(names.LOCK, names.NEW, 0o600, dir_fd=session.fd))  # of two runs at once, one fails here
         session.share_lock()
-        write_new(session, names.RESERVE, bytes(RESERVED_BYTES))
+        for name, size in zip(names.RESERVE, RESERVED_BYTES):
+            write_new(session, name, bytes(size))
         if job["prompt"] is not None:
             write_new(session, names.PROMPT, job["prompt"])  # becomes stdin: any size, in no environment (E05)
         if job["user"]:
@@ -120,12 +123,15 @@ def write_new(session, name, data):
 
 
 def give_back(session):
-    """Remove what `take_directory` made: nothing was started here, and a corrected run may use the directory."""
-    for name in (names.RESERVE, names.PROMPT, names.LOCK):
+    """Remove what guard and worker have made: nothing was started here, and a corrected run may use the directory. The names
+    that are left out may be those of a `stop`."""
+    from shutil import rmtree
+
+    for name in set(names.WRITES).difference((names.CLAIM, names.CLEANUP, names.RESULT), session.before):
         try:
             os.unlink(name, dir_fd=session.fd)
         except OSError:
-            pass
+            rmtree(os.path.join(session.path, name), ignore_errors=True)
 
 
 def remove_key(job, session):
@@ -150,6 +156,7 @@ def claim(session, marker, word="run"):
     except FileExistsError:
         raise NotUsable("%s: was stopped before it started" % session.path) from None
     except OSError as error:  # a file system without symlinks, or with no inode left
+        give_back(session)
         raise NotUsable("%s: no symlink can be made there (%s)" % (session.path, error.strerror)) from None
 
 

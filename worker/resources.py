@@ -96,12 +96,13 @@ class Resources:
 
 
 def disk_is_full(files, dirfd):
-    """Evidence for it: a write that failed with ENOSPC or EDQUOT, or a file system without a free block."""
+    """Evidence for it: a write that failed with ENOSPC or EDQUOT, or a file system without a free block or inode."""
     import errno
 
     if any(getattr(file.error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) for file in files):
         return True
     try:
-        return os.fstatvfs(dirfd).f_bavail == 0
+        disk = os.fstatvfs(dirfd)
+        return disk.f_bavail == 0 or disk.f_files > 0 == disk.f_favail  # some do not count their files
     except OSError:
         return False

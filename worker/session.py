@@ -10,10 +10,11 @@ import time
 LAUNCH, EVENTS, STDERR, ATTEMPTS = "launch.json", "events.jsonl", "stderr.log", "model_attempts.jsonl"
 OBSERVATIONS, CLEANUP, RESULT, PROMPT = "observations.json", "cleanup.json", "result.json", "prompt.txt"
 BODIES, NATIVE, STATE = "bodies", "native", "state"
-CLAIM, LOCK, RESERVE, SOCKET = "launch.claim", "run.lock", ".reserve", "control.sock"
+CLAIM, LOCK, SOCKET = "launch.claim", "run.lock", "control.sock"
+RESERVE = (".reserve", ".reserve-1", ".reserve-2", ".reserve-3", ".reserve-4", ".reserve-5")  # a disk may run out of files, too
 # `state/` is the agent's own and no evidence; claim, lock and socket serve `stop`; the reserve is gone at the end.
 EVIDENCE = (LAUNCH, EVENTS, STDERR, ATTEMPTS, BODIES, NATIVE, OBSERVATIONS, CLEANUP, PROMPT)
-WRITES = EVIDENCE + (RESULT, STATE, CLAIM, LOCK, RESERVE, SOCKET)
+WRITES = EVIDENCE + (RESULT, STATE, CLAIM, LOCK, SOCKET) + RESERVE
 DONE = b"done"  # the worker's last word to the guard, once the result is written
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_APPEND
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

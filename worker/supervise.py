@@ -66,7 +66,7 @@ class Link:
             line = memoryview(line + b"\n")
             while line:
                 line = line[os.write(self.write_fd, line):]
-        except OSError:
+        except BrokenPipeError:
             pass
 
     def receive(self):
