@@ -138,8 +138,33 @@ def test_a_place_without_dev_null_or_symlinks(bundle, tmp_path):
     nowhere = os.open(str(tmp_path / "gone"), os.O_RDONLY)
     (tmp_path / "gone").rmdir()
     with pytest.raises(intake.NotUsable, match="no symlink"):
-        intake.claim(types.SimpleNamespace(fd=nowhere, path="/place"), "marker")
+        intake.claim(types.SimpleNamespace(fd=nowhere, path="/place", before=[]), "marker")
     os.close(nowhere)
+
+
+LACKING = """
+import errno, fcntl, os, runpy, socket, sys
+real = socket.socket
+def no(*words): raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+%s
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("what, change", [
+    ("locks", "fcntl.flock = no"),
+    ("unix sockets", "socket.socket = lambda family=-1, *more: no() if family == socket.AF_UNIX else real(family, *more)")])
+def test_a_place_without_locks_or_unix_sockets(bundle, tmp_path, what, change):
+    """Lustre and FUSE may have no flock(2), a seccomp filter may know no AF_UNIX: the first is said, without the other it goes."""
+    (tmp_path / "input.json").write_text(json.dumps({"command": ["true"], "directory": str(tmp_path / "run")}))
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", LACKING % change, bundle, "run", str(tmp_path / "input.json")],
+                          stdin=subprocess.DEVNULL, capture_output=True, timeout=runs.HANG)
+    if what == "locks":
+        assert done.returncode == 73 and done.stderr.endswith(b"/run: no file can be locked there (Function not implemented)\n")
+        assert os.listdir(tmp_path / "run") == []
+    else:
+        assert done.returncode == 0 and done.stderr == b"" and not (tmp_path / "run" / "control.sock").exists()
 
 
 def test_a_stdout_that_nobody_reads_keeps_nobody_from_watching_the_agent(bundle, tmp_path):

@@ -98,10 +98,10 @@ class Transport:
         poll = select.poll()
         poll.register(self.listener, select.POLLIN)
         poll.register(self.stop_fd, 0)
-        poll.poll()
         try:
+            poll.poll()
             self.reception().accept(poll)
-        except (MemoryError, RuntimeError):  # nobody accepts any more; a client would wait for ever
+        except (MemoryError, RuntimeError, OSError):  # nobody accepts any more; a client would wait for ever
             self.dead = True
             self.notify()
 

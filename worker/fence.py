@@ -20,14 +20,14 @@ def listen(dirfd):
 
     listening, here = [], os.open(".", os.O_PATH | os.O_CLOEXEC)
     for address in (abstract_name(dirfd), SOCKET):
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             os.fchdir(dirfd)
             sock.bind(address)
             sock.listen(8)
             listening.append(sock)
-        except OSError:  # the name is taken, or a file system without sockets: the other one remains
-            sock.close()
+        except OSError:  # the name is taken, a file system without sockets, no such sockets at all: without it, then
+            pass
         os.fchdir(here)
     os.close(here)
     return listening

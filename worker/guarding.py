@@ -14,6 +14,14 @@ from worker.supervise import LATE
 def guard_run(link, complaint, source):
     """The exit code of the run, whatever becomes of the worker. complaint: the pipe with the worker's last words."""
     try:
+        return lead(link, complaint, source)
+    except Exception as error:  # such as a module for which no descriptor is left; the worker, if it is there, stops in order
+        cli.say("the guard failed (%s: %s)" % (type(error).__name__, error))
+        return cli.FAILED
+
+
+def lead(link, complaint, source):
+    try:
         job, harness = intake.read_job(source, link.wakeup)
         token = os.urandom(16).hex()
         session = intake.take_directory(job, token)

@@ -18,9 +18,12 @@ from worker.contract import BadInput, load, read_file
 from worker.session import Clock, Session
 from worker.supervise import STOP_SIGNALS
 
-# Freed when the disk is full (B22): for receipt and result of a run with thousands of calls; and, first, a file at a time, for
-# launch.json, as the agent lives then and would take what is left over.
+# Freed when the disk is full (B22): for receipt and result of a run with thousands of calls. Several, as a disk may run out of
+# files, too, and so that launch.json takes no more than it needs: the agent lives then.
 RESERVED_BYTES = (256 << 10,) + (8 << 10,) * (len(names.RESERVE) - 1)
+
+
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # flock(2) on Lustre without its mount option, on some FUSE and NFS
 
 
 class NotUsable(Exception):
@@ -104,7 +107,8 @@ def take_directory(job, token):
     except OSError as error:
         if error.errno != errno.EEXIST:  # then it is another run's
             give_back(session)
-        raise NotUsable("%s: %s" % (path, os.strerror(error.errno or errno.EIO))) from None
+        words = os.strerror(error.errno or errno.EIO)
+        raise NotUsable("%s: %s" % (path, "no file can be locked there (%s)" % words if error.errno in NO_LOCKS else words)) from None
 
 
 def refuse_used(path, before):
@@ -125,13 +129,16 @@ def write_new(session, name, data):
 def give_back(session):
     """Remove what guard and worker have made: nothing was started here, and a corrected run may use the directory. The names
     that are left out may be those of a `stop`."""
-    from shutil import rmtree
-
     for name in set(names.WRITES).difference((names.CLAIM, names.CLEANUP, names.RESULT), session.before):
+        path = os.path.join(session.path, name)
         try:
-            os.unlink(name, dir_fd=session.fd)
+            for folder, _, files in os.walk(path, topdown=False):
+                for file in files:
+                    os.unlink(os.path.join(folder, file))
+                os.rmdir(folder)
+            os.unlink(path)
         except OSError:
-            rmtree(os.path.join(session.path, name), ignore_errors=True)
+            pass
 
 
 def remove_key(job, session):

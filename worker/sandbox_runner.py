@@ -33,10 +33,6 @@ def main(arguments):
 
         os._exit(in_worker(link, complaint_out))
     os.close(complaint_out)
-    try:
-        from worker.guarding import guard_run
+    from worker.guarding import guard_run
 
-        return guard_run(link, complaint_in, arguments[0])
-    except Exception as error:  # such as an import for which no descriptor is left; the worker stops in order
-        cli.say("the guard failed (%s: %s)" % (type(error).__name__, error))
-        return cli.FAILED
+    return guard_run(link, complaint_in, arguments[0])

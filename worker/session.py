@@ -10,8 +10,7 @@ import time
 LAUNCH, EVENTS, STDERR, ATTEMPTS = "launch.json", "events.jsonl", "stderr.log", "model_attempts.jsonl"
 OBSERVATIONS, CLEANUP, RESULT, PROMPT = "observations.json", "cleanup.json", "result.json", "prompt.txt"
 BODIES, NATIVE, STATE = "bodies", "native", "state"
-CLAIM, LOCK, SOCKET = "launch.claim", "run.lock", "control.sock"
-RESERVE = (".reserve", ".reserve-1", ".reserve-2", ".reserve-3", ".reserve-4", ".reserve-5")  # a disk may run out of files, too
+CLAIM, LOCK, SOCKET, RESERVE = "launch.claim", "run.lock", "control.sock", tuple(".reserve-%d" % n for n in range(6))
 # `state/` is the agent's own and no evidence; claim, lock and socket serve `stop`; the reserve is gone at the end.
 EVIDENCE = (LAUNCH, EVENTS, STDERR, ATTEMPTS, BODIES, NATIVE, OBSERVATIONS, CLEANUP, PROMPT)
 WRITES = EVIDENCE + (RESULT, STATE, CLAIM, LOCK, SOCKET) + RESERVE
