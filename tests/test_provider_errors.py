@@ -151,6 +151,31 @@ REPORTED = [
     (413, "Request body too large for gpt-4o model. Max size: 8000 tokens.", "context_length"),
     (400, 'litellm.BadRequestError: VertexAIException - {"error": {"code": 400, "details": [{"reason": "API_KEY_INVALID"}]}}', "authentication"),
     (400, "Error code: 400 - {'error': {'message': 'the tool said: invalid api key'}}", "invalid_request"),
+    (500, {"error": {"error": {"message": "x", "code": "insufficient_quota"}}}, "quota_exhausted"),
+    (400, {"error": {"message": {"error": {"message": "prompt is too long: 2 tokens > 1"}}}}, "context_length"),
+    (400, {"success": False, "error": [{"code": 2001, "message": "Invalid model name"}]}, "model_not_found"),
+    (400, {"message": {"code": "model_not_found"}}, "model_not_found"),
+    (403, {"status": 403, "title": "Out of credits"}, "quota_exhausted"),
+    (200, {"choices": [{"error": {"code": 429, "message": "x"}, "finish_reason": "error", "message": {}}]}, "rate_limited"),
+    (200, {"choices": [{"error": {"code": 502, "message": "x"}, "finish_reason": None}]}, "server_error"),
+    (200, {"choices": [{"error": {"code": 502, "message": "x"}, "finish_reason": "stop"}]}, None),
+    (429, {"error": {"code": "1113", "message": "\u4f59\u989d\u4e0d\u8db3\u6216\u65e0\u53ef\u7528\u8d44\u6e90\u5305"}}, "quota_exhausted"),
+    (400, {"error": {"code": "1301", "message": "\u53ef\u80fd\u5305\u542b\u4e0d\u5b89\u5168\u6216\u654f\u611f\u5185\u5bb9"}}, "refusal"),
+    (429, "Rate limit exceeded: free-models-per-day. Add 10 credits to unlock 1000 free model requests per day", "quota_exhausted"),
+    (429, {"type": "error", "error": {"type": "rate_limit_error", "message": "Extra usage is required for long context requests."}},
+     "quota_exhausted"),
+    (429, "Your prepayment credits are depleted.", "quota_exhausted"),
+    (429, "Your project has exceeded its monthly spending cap.", "quota_exhausted"),
+    (429, "You've reached your monthly included spend limit of $20", "quota_exhausted"),
+    (429, {"errors": [{"message": "you have used up your daily free allocation of 10,000 neurons", "code": 4006}]}, "quota_exhausted"),
+    (400, {"error": {"code": "tool_use_failed", "type": "invalid_request_error", "message": "Failed to call a function."}}, "server_error"),
+    (400, "The number of tokens to keep from the initial prompt is greater than the context length.", "context_length"),
+    (400, "Context size has been exceeded.", "context_length"),
+    (400, "Unable to submit request because the input token count is 40000 but the model only supports up to 32768.", "context_length"),
+    (400, "Request payload size exceeds the limit: 20971520 bytes.", "context_length"),
+    (500, "context shift is disabled", "context_length"),
+    (400, {"message": "Invocation of model ID m with on-demand throughput isn\u2019t supported."}, "model_not_found"),
+    (403, {"message": "The request signature we calculated does not match the signature you provided."}, "authentication"),
     (403, b"error code: 1010", "unexpected_response"),
     (429, b"error code: 1015", "rate_limited"),
     (418, b"I'm a teapot", "unexpected_response"),
@@ -163,6 +188,14 @@ def test_what_services_were_reported_to_say(status, body, kind):
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     wanted = {"dialect": "chat", "content_type": "text/plain" if data is body else "application/json", "headers": [], "status": status}
     assert kind_of([data], wanted)[0] == kind
+
+
+@pytest.mark.parametrize("body, kind", [
+    ({"status": "failure", "message": "Portkey Error: Invalid API Key"}, "authentication"), ({"status": 200, "title": "x"}, "server_error"),
+    ({"status": "ok"}, "unexpected_response"), ({"status": "completed"}, None)])
+def test_a_status_of_a_gateways_own_makes_no_response(body, kind):
+    wanted = {"dialect": "responses", "content_type": "application/json", "headers": [], "status": 200}
+    assert kind_of([json.dumps(body).encode()], wanted)[0] == kind
 
 
 def test_what_heals():

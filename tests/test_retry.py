@@ -136,6 +136,8 @@ INFO = "type.googleapis.com/google.rpc.RetryInfo"
 @pytest.mark.parametrize("body, seconds", [
     ({"error": {"details": [{"@type": INFO, "retryDelay": "38s"}], "message": "try again in 5s"}}, 38),
     ([{"error": {"details": [{"@type": INFO, "retryDelay": "0.250000000s"}]}}], 0.25),
+    ({"error": {"details": [{"@type": INFO, "retryDelay": {"seconds": "38", "nanos": 5}}]}}, 38),
+    ({"error": {"error": {"message": "try again in 5s"}}}, 5), ({"error": {"message": {"message": "x", "retry_after": 7}}}, 7),
     ({"error": {"details": [{"@type": INFO, "retryDelay": "-3s"}], "message": "x"}}, None),
     ({"error": {"details": [{"@type": INFO, "retryDelay": "3"}, 5, None], "message": "try again in 5s"}}, 5),
     ({"error": {"message": "x", "retry_after": 1.5}}, 1.5), ({"error": {"retry_after_ms": 1500}}, 1.5),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 
+from transport.error_shapes import innermost
 from transport.retry import OVER, parse_number
 
 _LOOKED_AT = 2000
@@ -50,7 +51,7 @@ def body_delay(body: object) -> float | None:
     response = body.get("response")
     if not isinstance(error, dict) and isinstance(response, dict):
         error = response.get("error")
-    places = [place for place in (error, body) if isinstance(place, dict)]
+    places = [place for place in (error, isinstance(error, dict) and innermost(error), body) if isinstance(place, dict)]
     for place in places:
         seconds = _typed(place)
         if seconds is not None:
@@ -65,10 +66,12 @@ def body_delay(body: object) -> float | None:
 def _typed(place: dict) -> float | None:
     details = place.get("details")
     for detail in details[:64] if isinstance(details, list) else ():
-        if isinstance(detail, dict) and isinstance(detail.get("retryDelay"), str):
-            found = _DURATION.match(detail["retryDelay"])
-            if found:
-                return min(float(found.group(1)), OVER)
+        asked = detail.get("retryDelay") if isinstance(detail, dict) else None
+        if isinstance(asked, dict):  # as some libraries write a protobuf duration
+            return _number(asked.get("seconds"), 1.0)
+        found = _DURATION.match(asked) if isinstance(asked, str) else None
+        if found:
+            return min(float(found.group(1)), OVER)
     for fields in (place, place.get("metadata")):
         if not isinstance(fields, dict):
             continue

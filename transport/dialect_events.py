@@ -28,11 +28,13 @@ PREAMBLE = {
     "generate_content": (),
 }
 _ANSWER_KEYS = {
-    "responses": frozenset(("output", "status", "object")),
+    "responses": frozenset(("output", "object")),
     "messages": frozenset(("content", "role")),
     "generate_content": frozenset(("candidates", "promptFeedback", "usageMetadata")),
 }
 
+
+_STATUSES = ("completed", "failed", "incomplete", "cancelled", "in_progress", "queued")  # of a response; gateways have others
 
 # Events of these types carry a piece of an answer and nothing else.
 _QUIET = {
@@ -117,6 +119,8 @@ def is_answer(dialect: str | None, value: dict) -> bool:
     Completions has a choice: servers that have nothing to say answer 200 with none."""
     if dialect == "chat":
         return bool(value.get("choices"))
+    if dialect == "responses" and value.get("status") in _STATUSES:
+        return True
     return dialect is None or not _ANSWER_KEYS[dialect].isdisjoint(value)
 
 

@@ -6,7 +6,7 @@ Shapes: {"error": {...}} (OpenAI, Google, Azure with `innererror`, OpenRouter, L
 {"type": "error", "error": {...}} (Anthropic); {"type": "error", "code", "message"} (Responses `error` event);
 {"response": {"error": {...}}} (response.failed); {"object": "error", "message"} (vLLM, Mistral); {"detail": ...} (FastAPI);
 {"errors": [{...}]} (Cloudflare); {"message", "__type"} (AWS); [{...}] (Google, streaming endpoint); {"base_resp": {"status_code",
-"status_msg"}} (MiniMax, under 200; 0 is a success).
+"status_msg"}} (MiniMax, under 200; 0 is a success); {"choices": [{"error": {...}}]} (OpenRouter, under 200); {"status", "title"}.
 Google's `status` and ErrorInfo `reason` are the telling words there, so they come out as `type` and `code`.
 """
 from __future__ import annotations
@@ -34,7 +34,18 @@ def _result(code: object, kind: object, message: object, detail: object = None) 
     return error
 
 
+def innermost(error: dict) -> dict:
+    """Gateways wrap a body that they were given: {"error": {"error": {...}}}, {"error": {"message": {...}}}."""
+    for _ in range(4):
+        inner = next((error[name] for name in ("error", "message") if isinstance(error.get(name), dict) and error[name]), None)
+        if inner is None:
+            break
+        error = inner
+    return error
+
+
 def _from_object(error: dict) -> dict:
+    error = innermost(error)
     code, kind = error.get("code"), error.get("type") or error.get("status") or error.get("__type")
     wrapped = error.get("provider_specific_fields")
     inner = error.get("innererror") or (wrapped.get("innererror") if isinstance(wrapped, dict) else None)
@@ -70,6 +81,8 @@ def error_of(value: object, strict: bool = False) -> dict | None:
     if not isinstance(value, dict):
         return None
     error = value.get("error")
+    if isinstance(error, list) and error:
+        error = error[0]  # Cloudflare's AI Gateway
     if isinstance(error, dict) and error:
         found = _from_object(error)
         return found if value.get("type") != "error" or found["type"] else dict(found, type="error")
@@ -84,6 +97,10 @@ def error_of(value: object, strict: bool = False) -> dict | None:
     response = value.get("response")
     if isinstance(response, dict) and response.get("error"):
         return error_of({"error": response["error"]}, strict=True)
+    choices = value.get("choices")
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict) and choices[0].get("error"):
+        if choices[0].get("finish_reason") in (None, "", "error"):  # else the answer ended well, whatever stands beside it
+            return error_of({"error": choices[0]["error"]}, strict=True)
     return None if strict else _loose(value)
 
 
@@ -96,7 +113,9 @@ def _loose(value: dict) -> dict | None:
         if isinstance(detail, dict) and isinstance(detail.get("error"), dict):
             return _from_object(detail["error"])
         return _result(value.get("code"), value.get("type"), _first_message(detail))
-    message = value.get("message") or value.get("msg") or value.get("error_msg") or value.get("Message")
+    message = next((value[name] for name in ("message", "msg", "error_msg", "Message", "title") if value.get(name)), None)
+    if isinstance(message, dict):
+        return _from_object(value)
     if isinstance(message, str):
         return _result(value.get("code") or value.get("error_code"), value.get("type") or value.get("__type"), message)
     return None

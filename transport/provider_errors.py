@@ -18,7 +18,8 @@ Sources per row: OA = OpenAI error codes guide and API errors seen in public iss
 AIP-193 / google.rpc.Code and Gemini troubleshooting; AZ = Azure OpenAI content filtering and error reference; OR =
 OpenRouter errors; VL / SG / LL / TGI / OLL / LCPP = vLLM, SGLang, LiteLLM, text-generation-inference, Ollama, llama.cpp
 server sources; CX = measured with Codex CLI 0.144 and 0.171; DS, MO, XAI, GROQ, TOG, DASH, BED, CO
-(Cohere), FW (Fireworks), ZAI (Zhipu), MM (MiniMax), GH (GitHub Models and Copilot): the vendors' error pages and public issues.
+(Cohere), FW (Fireworks), ZAI (Zhipu), MM (MiniMax), GH (GitHub Models and Copilot), LMS (LM Studio), NA (new-api), CF
+(Cloudflare), HF (Hugging Face): the vendors' error pages and public issues.
 """
 from __future__ import annotations
 
@@ -49,6 +50,8 @@ CODES = (
     ("string_above_max_length", "context_length", "OA: one string over the limit"),
     ("exceed_context_size_error", "context_length", "LCPP"),
     ("contextwindowexceedederror", "context_length", "LL"),
+    ("tool_use_failed", "server_error", "GROQ: 400; the model's call could not be read, the next one may"),
+    ("json_validate_failed", "server_error", "GROQ: 400; likewise"),
     ("model_max_prompt_tokens_exceeded", "context_length", "GH"),
     ("tokens_limit_reached", "context_length", "GH: larger than the model takes"),
     ("request_too_large", "context_length", "AN: 413, over 32 MB"),
@@ -69,6 +72,9 @@ CODES = (
     ("insufficient_balance_error", "quota_exhausted", "MM"),
     ("exceeded_current_quota_error", "quota_exhausted", "MO"),
     ("arrearage", "quota_exhausted", "DASH"),
+    ("allocationquota.freetieronly", "quota_exhausted", "DASH: under 403"),
+    ("insufficient_user_quota", "quota_exhausted", "NA: under 403"),
+    ("pre_consume_token_quota_failed", "quota_exhausted", "NA: under 403"),
     ("billing_disabled", "quota_exhausted", "GO: ErrorInfo reason"),
     ("content_filter", "refusal", "OA, AZ"),
     ("content_policy_violation", "refusal", "OA, LL"),
@@ -105,6 +111,7 @@ CODES = (
     ("model_deprecated", "model_not_found", "OA"),
     ("model_not_supported", "model_not_found", "GH"),
     ("invalid_model", "model_not_found", "OR, TOG"),
+    ("unavailable_model", "model_not_found", "GH"),
     ("throttling.allocationquota", "rate_limited", "DASH: tokens per minute, in words of a quota"),
     ("server_is_overloaded", "overloaded", "OA, CX"),
     ("slow_down", "overloaded", "OA, CX"),
@@ -117,26 +124,32 @@ CODES = (
     ("nocapacity", "overloaded", "AZ"),
     ("timeout_error", "model_timeout", "AN: 504"),
     ("deadline_exceeded", "model_timeout", "GO"),
+    ("modeltimeoutexception", "model_timeout", "BED"),
 )
 
 QUOTA = _phrases(r"exceeded your current quota", r"check your plan and billing", r"credit balance is (?:too low|exhausted)",
                  r"insufficient (?:credits?|(?:account )?balance|funds|quota)",
                  r"(?:out of|not enough|more|add|any|purchase|buy) credits", r"key limit exceeded", r"call volume quota",
                  r"suspended, possibly due to [^\n]{0,60}spending limit", r"exceeded your [a-z ]{1,40} allowance",
-                 r"billing (?:hard )?limit", r"billing details", r"account is not active", r"payment (?:is )?required",
+                 r"billing (?:hard )?limit", r"billing details", r"(?:prepayment|prepaid) credits are depleted",
+                 r"exceeded its monthly spending cap", r"daily free allocation", r"free-models-per-day",
+                 r"extra usage is required", r"(?:reached|hit|exceeded) your monthly included",
+                 r"\u4f59\u989d\u4e0d\u8db3", r"\u989d\u5ea6\u4e0d\u8db3",  # too little "balance", too little "quota": ZAI, NA
+                 r"account is not active", r"payment (?:is )?required",
                  r"(?:usage|spend(?:ing)?|monthly|credit) limit (?:has been |was )?(?:reached|exceeded|hit)",
                  r"(?:reached|hit|exceeded) your (?:specified )?(?:[a-z]{1,20} )?(?:usage|spend(?:ing)?|monthly|credit) limit",
                  r"quota (?:has been |was |is )?(?:exceeded|exhausted)", r"budget has been exceeded", r"exceeded ?budget")
 
 PHRASES = (
-    (_phrases(r"maximum context length", r"context (?:window|length|size|limit)s?(?: of| is| was)? ?(?:[a-z]{1,20} )?"
-              r"(?:exceed|too|limit|reached|[0-9])", r"(?:exceeds?|exceeded|over|larger than|longer than|ran out of room in) "
+    (_phrases(r"maximum context length", r"context (?:window|length|size|limit)s?(?: of| is| was| has been)? ?(?:[a-z]{1,20} )?"
+              r"(?:exceed|too|limit|reached|[0-9])", r"(?:exceeds?|exceeded|over|(?:larg|long|great)er than|ran out of room in) "
               r"(?:the |this |its )?(?:model'?s? )?(?:maximum |available |max )?context"),
-     "context_length", "OA, VL, SG, OR, LCPP"),
+     "context_length", "OA, VL, SG, OR, LCPP, LMS"),
     (_phrases(r"prompt is too long", r"input is too long", r"prompt too long", r"ContextWindowExceededError",
-              r"input tokens exceed", r"input length and `?max_tokens`? exceed"),
-     "context_length", "AN, BED, OLL, LL, OA"),
-    (_phrases(r"input token count [^.]{0,40}exceeds? the maximum", r"exceeds the maximum number of tokens allowed"),
+              r"input tokens exceed", r"input length and `?max_tokens`? exceed", r"context shift is disabled"),
+     "context_length", "AN, BED, OLL, LL, OA, LCPP"),
+    (_phrases(r"input token count [^.]{0,40}exceeds? the maximum", r"exceeds the maximum number of tokens allowed",
+              r"input token count is [0-9]{1,12} but the model only supports", r"request payload size exceeds the limit"),
      "context_length", "GO"),
     (_phrases(r"(?:longer than|exceeds?) the (?:maximum )?model(?:'s)? (?:maximum )?(?:context |sequence )?(?:length|len)",
               r"exceeds the maximum allowed length", r"please reduce the length of the (?:messages|input|prompt)",
@@ -152,16 +165,18 @@ PHRASES = (
               r"output blocked by content", r"flagged (?:as|by|for)", r"input was flagged", r"^moderation: ",
               r"rejected (?:as a result of|by) (?:our |the )?safety system", r"violat(?:es|ing|ion of) (?:our |the )?"
               r"(?:[a-z]{1,20} )?(?:content|usage|safety) polic", r"data may contain inappropriate content",
-              r"prompt was blocked", r"content exists risk", r"ContentPolicyViolationError"),
-     "refusal", "AZ, AN, OA, OR, DASH, DS"),
+              r"prompt was blocked", r"content exists risk", r"ContentPolicyViolationError",
+              r"\u4e0d\u5b89\u5168\u6216\u654f\u611f\u5185\u5bb9"),  # "unsafe or sensitive content": ZAI
+     "refusal", "AZ, AN, OA, OR, DASH, DS, ZAI"),
     (_phrases(r"quota exceeded for [^\n]{0,200}per[ _]?(?:second|minute)", r"quota exceeded for aiplatform"), "rate_limited",
      "GO: a quota that is one of a minute"),
-    (QUOTA, "quota_exhausted", "OA, AN, GO, OR, DS, LL, XAI, FW, AZ, GH: without a delay"),
+    (QUOTA, "quota_exhausted", "OA, AN, GO, OR, DS, LL, XAI, FW, AZ, GH, CF, HF, ZAI, NA: without a delay"),
     (_phrases(r"api[ _-]?key (?:is )?(?:not valid|invalid|expired|missing)",
               r"(?:invalid|incorrect|missing|no|expired) (?:or missing )?api[ _-]?key", r"invalid x-api-key",
               r"invalid (?:bearer )?token", r"authentication (?:failed|fails|error)", r"no auth credentials",
               r"could not resolve authentication", r"invalid authentication credentials",
-              r"security token included in the request is (?:invalid|expired)"),
+              r"security token included in the request is (?:invalid|expired)",
+              r"request signature we calculated does not match"),
      "authentication", "OA, AN, GO, OR, DS, VL, BED"),
     (_phrases(r"organization has been disabled", r"(?:user )?location is not supported",
               r"access to [a-z ]{1,40} not allowed from unsupported", r"(?:your )?organization must be verified"),
@@ -170,7 +185,7 @@ PHRASES = (
               r"models/[^ ]{1,200} is not found", r"not a valid model id", r"no endpoints found for",
               r"invalid model name", r"(?:unknown|no such|unsupported) model", r"^model: [^ ]{1,200}$",
               r"model(?:_not_found| not found)", r"api deployment for this resource does not exist", r"model not exist",
-              r"model identifier is invalid", r"model is not supported"),
+              r"model identifier is invalid", r"model is not supported", r"with on-demand throughput isn.t supported"),
      "model_not_found", "OA, VL, GO, OR, LL, OLL, AN, AZ, DS, BED, CX, GH"),
     (_phrases(r"(?:engine|model|server|service|system)s? (?:is |are )?(?:currently |temporarily )?(?:overloaded|at capacity)",
               r"currently experiencing high demand", r"^overloaded\b"), "overloaded", "OA, AN, GO, CX"),
@@ -223,6 +238,8 @@ FAMILIES = (
     ("internalservererror", "server_error", "VL, SG, LL, AZ"),
     ("internal_server_error", "server_error", "LL, VL"),
     ("internalserverexception", "server_error", "BED"),
+    ("modelstreamerrorexception", "server_error", "BED"),
+    ("modelerrorexception", "server_error", "BED"),
     ("generation_error", "server_error", "TGI"),
     ("invalid_request", "invalid_request", "CX"),
     ("invalid_request_error", "invalid_request", "OA, AN"),

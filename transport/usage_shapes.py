@@ -6,7 +6,8 @@ Where vendors count apart, the parts are added in (case C08):
 - Anthropic's `input_tokens` leaves cache reads and writes out (Messages API reference, "usage");
 - Gemini's `thoughtsTokenCount` and `toolUsePromptTokenCount` stand beside `candidatesTokenCount` and `promptTokenCount`
   (generateContent reference, UsageMetadata); cached content is inside the prompt count; protobuf JSON leaves zeros out;
-- servers whose total proves that reasoning is counted beside `completion_tokens` (xAI) have it added to the output.
+- servers whose total proves that reasoning is counted beside `completion_tokens` (xAI), or cached input beside
+  `prompt_tokens` (gateways before Anthropic), have it added.
 A figure that is no count is None, and figures that contradict each other stay as they came; both are flagged
 `"inconsistent": True`. The caller keeps the vendor's own object.
 """
@@ -23,7 +24,8 @@ _OPENAI = {
                             "cached_input_tokens",        # Codex's own events
                             "prompt_cache_hit_tokens",    # DeepSeek
                             "cache_read_input_tokens",    # LiteLLM, part of prompt_tokens there
-                            "cached_tokens"),             # Moonshot
+                            "cached_tokens",              # Moonshot
+                            "num_cached_tokens"),         # Mistral
     "cache_write_input_tokens": ("input_tokens_details.cache_write_tokens", "prompt_tokens_details.cache_write_tokens",
                                  "prompt_tokens_details.cache_creation_tokens", "cache_write_input_tokens",
                                  "cache_creation_input_tokens"),
@@ -107,6 +109,7 @@ def normalise_usage(dialect: str | None, raw: object) -> dict | None:
         _gemini(usage, raw)
     else:
         _reasoning_beside(usage)
+        _cached_beside(usage)
     if not bad and usage == _UNKNOWN:
         return None
     if usage["total_tokens"] is None and None not in (usage["input_tokens"], usage["output_tokens"]):
@@ -135,6 +138,14 @@ def _reasoning_beside(usage: dict) -> None:
     figures = [usage[name] for name in ("input_tokens", "output_tokens", "reasoning_output_tokens", "total_tokens")]
     if None not in figures and figures[2] and sum(figures[:3]) == figures[3]:
         usage["output_tokens"] += usage["reasoning_output_tokens"]
+
+
+def _cached_beside(usage: dict) -> None:
+    """Gateways that pass Anthropic's count of fresh input on, and a total with the cached one in it (Portkey)."""
+    figures = [usage[name] for name in ("input_tokens", "output_tokens", "total_tokens")]
+    beside = (usage["cached_input_tokens"] or 0) + (usage["cache_write_input_tokens"] or 0)
+    if None not in figures and beside and figures[0] + figures[1] + beside == figures[2]:
+        usage["input_tokens"] += beside
 
 
 def contradicts(usage: dict) -> bool:
