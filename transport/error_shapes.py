@@ -98,9 +98,9 @@ def error_of(value: object, strict: bool = False) -> dict | None:
     if isinstance(response, dict) and response.get("error"):
         return error_of({"error": response["error"]}, strict=True)
     choices = value.get("choices")
-    if isinstance(choices, list) and choices and isinstance(choices[0], dict) and choices[0].get("error"):
-        if choices[0].get("finish_reason") in (None, "", "error"):  # else the answer ended well, whatever stands beside it
-            return error_of({"error": choices[0]["error"]}, strict=True)
+    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+    if choice.get("error") and choice.get("finish_reason") in (None, "", "error"):  # else the answer ended well all the same
+        return error_of({"error": choice["error"]}, strict=True)
     return None if strict else _loose(value)
 
 
