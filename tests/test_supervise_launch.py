@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -138,6 +139,7 @@ def test_launch_errors_are_told_apart(bundle, tmp_path, name, content, mode, kin
 
 def failed(bundle, tmp_path, kind, words, **document):
     done = runs.run(bundle, tmp_path, **document)
+    done = runs.Done(document.get("directory") or done.directory, done.code, b"", b"")
     assert done.outcome["status"] == "not_run" and done.outcome["kind"] == "launch_failed", done.outcome
     assert words in done.outcome["message"] and done.outcome["evidence"]["error"] == kind, done.outcome
     assert done.receipt["cleanup_confirmed"] is True and done.code == 69
@@ -147,8 +149,19 @@ def test_a_name_that_is_not_on_the_path(bundle, tmp_path):
     failed(bundle, tmp_path, "not_found", "PATH", command=["no-such-program"], cwd="/")
 
 
-def test_a_directory(bundle, tmp_path):
-    failed(bundle, tmp_path, "not_executable", "directory", command=["/tmp"], cwd="/")
+@pytest.mark.parametrize("harness", ["generic", "codex", "claude_code", "opencode", "gemini"])
+def test_what_is_no_program(bundle, tmp_path, harness):
+    """Nobody looks into it for its kind and waits: a FIFO has no writer."""
+    os.mkfifo(tmp_path / "fifo", 0o755)
+    for command, words in (("/tmp", "directory"), (str(tmp_path / "fifo"), "no regular file")):
+        failed(bundle, tmp_path, "not_executable", words, command=[command], cwd="/", harness=harness, prompt="x",
+               directory=str(tmp_path / words))
+
+
+def test_a_program_that_is_being_written(bundle, tmp_path):
+    shutil.copy("/bin/true", tmp_path / "tool")
+    with open(tmp_path / "tool", "r+b"):
+        failed(bundle, tmp_path, "other", "tool: Text file busy", command=[str(tmp_path / "tool")], cwd="/")
 
 
 def test_a_working_directory_that_is_not_there(bundle, tmp_path):

@@ -107,8 +107,8 @@ def take_directory(job, token):
     except OSError as error:
         if error.errno != errno.EEXIST:  # then it is another run's
             give_back(session)
-        words = os.strerror(error.errno or errno.EIO)
-        raise NotUsable("%s: %s" % (path, "no file can be locked there (%s)" % words if error.errno in NO_LOCKS else words)) from None
+        words = "no file can be locked there (%s)" if error.errno in NO_LOCKS else "%s"
+        raise NotUsable("%s: %s" % (path, words % os.strerror(error.errno or errno.EIO))) from None
 
 
 def refuse_used(path, before):

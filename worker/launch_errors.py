@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import struct
+
+from worker import processes
 
 # e_machine (elf.h) and the names that uname(2) has for the processors that run it
 MACHINES = {3: ("x86", "i386 i586 i686 x86_64"), 62: ("x86-64", "x86_64"), 40: ("ARM", "armv6l armv7l armv8l aarch64"),
             183: ("AArch64", "aarch64 arm64"), 243: ("RISC-V", "riscv64 riscv32"), 21: ("PowerPC 64", "ppc64 ppc64le"),
             22: ("S/390", "s390x"), 258: ("LoongArch", "loongarch64"), 8: ("MIPS", "mips mips64")}
 PT_INTERP = 3
+EXPLAINED = (errno.EACCES, errno.ENOENT, errno.ENOEXEC, errno.EINVAL, errno.ELIBBAD, errno.ELOOP)  # by the file's own bytes
 
 
 class LaunchError:
@@ -68,11 +72,9 @@ def _look_at(path, cwd, number):
     """(kind, sentence), or (None, None) where the file explains nothing."""
     if os.path.isdir(path):
         return "not_executable", "is a directory"
-    try:
-        with open(path, "rb") as file:
-            head = file.read(4096)
-    except OSError:  # may be executable without being readable
-        head = b""
+    head = processes.read(path, 4096)  # nothing where it may only be executed
+    if number not in EXPLAINED:
+        return None, None
     if number == errno.EACCES:
         return "not_executable", _access(path, head)
     if head.startswith(b"#!"):
@@ -87,6 +89,8 @@ def _look_at(path, cwd, number):
 
 
 def _access(path, head):
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        return "is no regular file"
     if not os.stat(path).st_mode & 0o111:
         return "is not executable (mode %04o)" % (os.stat(path).st_mode & 0o7777)
     if os.statvfs(path).f_flag & os.ST_NOEXEC:

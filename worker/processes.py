@@ -11,7 +11,7 @@ import time
 
 from worker import kernel
 
-READ_ONLY = os.O_RDONLY | os.O_CLOEXEC
+READ_ONLY = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 TICKS = os.sysconf("SC_CLK_TCK")
 PID_LIMIT = 1 << 22  # PID_MAX_LIMIT of 64-bit kernels, for places where /proc/sys cannot be read
 ARGV_BYTES = 4096

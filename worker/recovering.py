@@ -67,10 +67,9 @@ def input_of(launched):
     """The input document, where it still lies where the run read it; else one of defaults."""
     document = {}
     try:
-        with open(launched.get("input") or "", "rb") as file:
-            found = json.loads(file.read())
+        found = json.loads(contract.read_file(launched.get("input") or "", "input"))  # no FIFO that an agent names is waited for
         document = found if contract.violation(contract.INPUT, found) is None else {}
-    except (OSError, ValueError, RecursionError):
+    except (contract.BadInput, TypeError, ValueError, RecursionError):
         pass
     job = contract.filled(contract.INPUT, document)
     job["prompt"] = None  # prompt.txt is there or not; it is not written again

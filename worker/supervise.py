@@ -146,9 +146,10 @@ class Agent:
 
 
 def read_file(path):
+    """Its beginning; nothing where it cannot be read or is none. A FIFO is not waited for."""
     try:
-        with open(path, "rb", 0) as file:
-            return file.read(4096)
+        with open(path, "rb", 0, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
+            return file.read(4096) or b""
     except OSError:
         return b""
 

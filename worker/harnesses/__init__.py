@@ -6,6 +6,7 @@ import sys
 
 from worker import supervise
 
+beginning = supervise.read_file
 TABLE = {  # name (its module's, too) -> program names that it is known by when the input document names no harness
     "codex": ("codex", "codex.js"),
     "claude_code": ("claude", "claude.exe", "cli-wrapper.cjs"),

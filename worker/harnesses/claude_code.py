@@ -130,7 +130,7 @@ def resolve(words, path, cwd, which):
     interpreted = len(words) > 1 and os.path.basename(words[0]) in harnesses.INTERPRETERS
     script = os.path.join(cwd, words[1]) if interpreted else which(words[0], path, cwd)
     program, rest = (words[0], words[1:]) if interpreted or not script else (script, words[1:])
-    if not script or is_native(script):
+    if not script or not may_be_wrapper(script):
         return program, rest, []
     native = native_of(os.path.realpath(script))
     if native is None:
@@ -138,9 +138,9 @@ def resolve(words, path, cwd, which):
     return native, words[2:] if interpreted else rest, ["npm wrapper %s replaced by its native program" % script]
 
 
-def is_native(path):
-    with open(path, "rb") as file:
-        return file.read(4) == b"\x7fELF"
+def may_be_wrapper(path):
+    """Not a native program, and nothing that can only be executed."""
+    return harnesses.beginning(path)[:4] not in (b"", b"\x7fELF")
 
 
 def native_of(script):

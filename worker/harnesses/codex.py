@@ -79,11 +79,7 @@ def resolve(words, path, cwd, which):
 
 def may_be_wrapper(path):
     """A hint only: a file, link or shell shim of the npm package, not the native program or somebody's script."""
-    try:
-        with open(path, "rb") as file:
-            return b"@openai/codex" in file.read(4096) or os.path.basename(os.path.realpath(path)) == "codex.js"
-    except OSError:
-        return False
+    return b"@openai/codex" in harnesses.beginning(path) or os.path.basename(os.path.realpath(path)) == "codex.js"
 
 
 def built(job, base_url):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 
+from worker import harnesses
+
 # Platform packages and target triples (bin/codex.js of the npm package).
 TARGETS = {"x86_64": ("codex-linux-x64", "x86_64-unknown-linux-musl"),
            "aarch64": ("codex-linux-arm64", "aarch64-unknown-linux-musl")}
@@ -25,11 +27,7 @@ def wrapper_of(script):
     real = os.path.realpath(script)
     if os.path.basename(real) == "codex.js":
         return real
-    try:
-        with open(real, "rb") as file:
-            head = file.read(4096)
-    except OSError:
-        return None
+    head = harnesses.beginning(real)
     if head.startswith(b"#!") and b"@openai/codex/bin/codex.js" in head:
         for word in head.decode("utf-8", "replace").split('"'):
             target = os.path.join(os.path.dirname(script), word.replace("$basedir/", ""))

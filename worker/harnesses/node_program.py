@@ -32,11 +32,7 @@ def resolve(given, path, cwd, which, entry, real=None):
 
 def named_in(file):
     """The Node that the script's first line names by its path (as `install` writes it); None for `env node`."""
-    try:
-        with open(file or os.devnull, "rb") as script:
-            words = os.fsdecode(script.readline(4096)[2:]).split()
-    except OSError:
-        return None
+    words = os.fsdecode(harnesses.beginning(file or os.devnull).partition(b"\n")[0][2:]).split()
     return words[0] if words and os.path.basename(words[0]) in harnesses.INTERPRETERS and os.path.isabs(words[0]) else None
 
 

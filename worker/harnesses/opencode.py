@@ -140,11 +140,8 @@ def ripgrep(which, path, job, places, family, notes):
 def resolve(words, path, cwd, which, family):
     """(program, its arguments, notes): the npm wrapper becomes the native program that it would start."""
     script = which(words[0], path, cwd)
-    try:
-        with open(script or "/dev/null", "rb") as file:
-            wrapped = script and file.read(4) != b"\x7fELF"
-    except OSError:
-        wrapped = False  # the launch says what is wrong with it
+    head = harnesses.beginning(script or os.devnull)
+    wrapped = bool(head) and head[:4] != b"\x7fELF"  # what cannot be read is executed as it is: the launch says what is wrong
     if not wrapped and os.path.basename(words[0]) not in harnesses.INTERPRETERS:
         return script or words[0], words[1:], []
     from worker.harnesses import opencode_program
