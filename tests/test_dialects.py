@@ -129,6 +129,8 @@ BARE = b'{"error":{"message":"m","code":429}}'
     (CHUNK + b"\n\n" + BARE, "error", 429, 1), (CHUNK + b"\r\n\r\n" + STRAY + b"\r\n", "error", 429, 1),
     (b": hi\n\n\n" + STRAY + b"\n\n", "error", 429, 0), (CHUNK + b"\n\n[" + BARE + b"]\n\n" + CHUNK + b"\n\n", "error", 429, 2),
     (CHUNK + b'\n\n{"id": 1}\n\n', None, None, 1), (CHUNK + b"\n\n" + STOP + b"\n\ndata: [DONE]\n\n" + BARE, "[DONE]", None, 3),
+    # an error that is none
+    (CHUNK[:-1] + b',"error":{"code":0,"message":""}}\n\n' + STOP + b"\n\ndata: [DONE]\n\n", "[DONE]", None, 3),
     # events without the empty line between them (rexxars/eventsource-parser#31)
     (CHUNK + b"\n" + CHUNK + b"\n" + STOP + b"\ndata: [DONE]\n\n", "[DONE]", None, 1),
     (CHUNK + b"\n\n" + CHUNK + b"\n" + STOP + b"\n\n", "finish_reason", None, 2),

@@ -98,6 +98,14 @@ def test_an_answer_that_its_server_broke_off_is_none(tmp_path):
     assert reply.body == DELTA + DONE and [r["decision"] for r in records] == ["retried", "forwarded"]
 
 
+@pytest.mark.parametrize("reason, ended_by", [(b"max_output_tokens", "output_limit"), (b"length", "output_limit"), (b"SAFETY", "refusal")])
+def test_an_answer_that_ended_at_a_limit_is_one_in_whatever_words(tmp_path, reason, ended_by):
+    event = b'data: {"type":"response.incomplete","response":{"status":"incomplete","incomplete_details":{"reason":"%s"}}}\n\n' % reason
+    with RawServer([[HEAD + chunk(DELTA + event) + END]]) as server, Proxied(tmp_path, server.url, retry={"hold": "answer"}) as proxy:
+        assert proxy.ask(b"{}").body == DELTA + event and server.turns == 1
+        assert proxy.transport.summary()["main"]["ended_by"] == ended_by
+
+
 def test_hold_answer_passes_a_broken_last_attempt_on(tmp_path):
     reply, records, server = ask(tmp_path, [[HEAD + chunk(CREATED + DELTA) + END]], "answer")
     assert reply.status == 200 and reply.body == CREATED + DELTA and reply.end == "fin" and server.turns == 3

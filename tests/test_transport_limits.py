@@ -48,6 +48,14 @@ def test_a_refusal_speaks_the_callers_dialect(tmp_path, api, target, path):
     assert reply.status == 502 and isinstance(said, str) and reply.header(b"content-type") == b"application/json"
 
 
+def test_repeats_that_the_latch_answers_use_up_no_limit(tmp_path):
+    busy = json_answer(b'{"error":{"message":"busy"}}', b"503 No")
+    with RawServer([[busy]]) as server, Proxied(tmp_path, server.url, limits={"requests": 3}, retry={"max_attempts": 1}) as proxy:
+        assert [proxy.ask(b"{}").status for _ in range(6)] == [503] * 6 and proxy.transport.summary()["limit"] is None
+        assert [proxy.ask(b'{"n":%d}' % n).status for n in range(3)] == [503, 503, 400]
+    assert server.turns == 3
+
+
 def test_main_is_the_conversation_of_the_first_request(tmp_path):
     with RawServer([[OK]]) as server, Proxied(tmp_path, server.url, main_headers=["session-id"],
         identity_headers=["thread-id"]) as proxy:

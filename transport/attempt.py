@@ -18,13 +18,13 @@ from transport.answer import TOGETHER, Answer, ends_connection, head_bytes
 from transport.attempts import kept_headers
 from transport.dialects import CHATTER, Reader
 from transport.errors import SpoolFull, Stopped, UpstreamFailed, from_os_error
-from transport.provider_errors import BROKEN_OFF, classify
+from transport.provider_errors import BROKEN_OFF, classify, finish_kind
 from transport.retry import asked_delay
 from transport.spool import Spool
 from transport.upstream import READ
 from transport.waits import monotonic
 
-LIMITS_AND_POLICIES = ("max_output_tokens", "max_tool_calls", "content_filter")  # incomplete_details.reason (Responses API)
+OWN_LIMIT = "max_tool_calls"  # incomplete_details.reason (Responses API): the request's own, beside those of finish_kind
 HOLD_SECONDS = 5.0
 HOLD_BYTES = 1024 * 1024
 STALE = ("reset", "eof")
@@ -282,7 +282,7 @@ class Attempt:
         """A response that says of itself that it was cancelled, or is incomplete for a reason that is no limit and no policy,
         was broken off by the provider."""
         said = self.reader.finish_reason in BROKEN_OFF or self.reader.terminal in ("response.cancelled", "response.incomplete")
-        self.stream_failed = said and self.reader.finish_reason not in LIMITS_AND_POLICIES
+        self.stream_failed = said and self.reader.finish_reason != OWN_LIMIT and finish_kind(self.reader.finish_reason) is None
         return "stream_interrupted" if self.stream_failed else None
 
     def _copy_reader(self):

