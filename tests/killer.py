@@ -2,8 +2,8 @@
 
 An event is one entry into or return from a system call of the guard or of any thread of the worker, so every n is another
 point between the first instruction and the last, and no clock is asked. VICTIMS: "guard", "worker", "guard,worker", or with
-another signal than SIGKILL "guard:SIGINT". REPORT gets {"events": how many there were, "held": how many when the guard had first
-blocked that signal (null: not before n), "first": how many when the worker was born, "killed": whether n was reached, "status": the
+another signal than SIGKILL "guard:SIGINT". REPORT gets {"events": how many there were, "held": how many when the guard had
+blocked that signal for good (null: not before n; the C library does it for a moment here and there), "first": how many when the worker was born, "killed": whether n was reached, "status": the
 guard's wait status}. The first process is the guard, what it forks is
 the worker, whose own forks are let go untraced.
 """
@@ -80,8 +80,8 @@ class Tracer:
 
     def count(self, tid):
         self.events += not self.killed
-        if self.held is None and tid == self.pids["guard"] and self.blocks(tid):
-            self.held = self.events
+        if "worker" not in self.pids and tid == self.pids["guard"]:
+            self.held = self.held or self.events if self.blocks(tid) else None
         if self.events >= self.at and not self.killed and all(victim in self.pids for victim in self.victims):
             self.killed = True
             for victim, signum in self.victims.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 import threading
 
@@ -12,6 +13,7 @@ import pytest
 from tests.conftest import lacking
 from tests.rollouts import DAY, THREAD, Home, announced, as_bytes, call, codes, exited, invocations, message, meta, output
 from worker.harnesses import codex_sessions, transcript_files
+from worker.harnesses.reading import Items
 from worker.observations import Records
 
 NAME = "rollout-2026-11-30T10-00-00-%s.jsonl" % THREAD
@@ -163,6 +165,23 @@ def test_records_spill_and_come_back(tmp_path):
     assert [one["tool_call_id"] for one in records] == [one["tool_call_id"] for one in records]
     assert [one["tool_call_id"][:-1] for one in records][:2] == ["c0", "c1"]
     assert os.listdir(str(tmp_path)) == []  # unlinked: nothing to plant into, nothing to leave behind
+    os.close(dirfd)
+
+
+@pytest.mark.parametrize("make", [Records, Items], ids=["records", "conversation"])
+def test_a_disk_that_is_full_in_the_middle_loses_and_repeats_nothing(tmp_path, make):
+    """A limit on the size of files stands for it: the write that does not fit is taken in part, then refused."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    dirfd = os.open(str(tmp_path), os.O_RDONLY)
+    kept = make(dirfd)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1500000, hard))
+    try:
+        for number in range(4000):
+            kept.append({"kind": "tool_call", "tool_call_id": "c%d" % number, "words": "w" * 1000})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    for _ in range(2):
+        assert [one["tool_call_id"] for one in kept] == ["c%d" % number for number in range(4000)]
     os.close(dirfd)
 
 

@@ -132,7 +132,7 @@ def test_keep_alives_are_nothing_of_an_answer(tmp_path):
     with RawServer(script) as server, Proxied(tmp_path, server.url) as proxy, proxy.connect() as client, proxy.connect() as again:
         said = lambda: proxy.transport.summary()["main"]["open"]  # noqa: E731
         client.send(request())
-        assert client.until(chunk(pings[-1])) and said()["idle_s"] >= 0.2
+        assert client.until(chunk(pings[-1])) and said()["idle_s"] >= 0.1
         before = said()["idle_s"]
         first.set()
         while said()["idle_s"] >= before:

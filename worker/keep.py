@@ -1,11 +1,12 @@
-"""Bounded keeping: a line that grows, a file that grows.
+"""Bounded keeping: a line that grows, a file that grows, lines for which memory is too small.
 
-Both use unlinked temporary files in the session directory, so nothing is left of them whatever happens. Where none can
+All use unlinked temporary files in the session directory, so nothing is left of them whatever happens. Where none can
 be had (a full disk), what would have gone there is dropped and counted.
 """
 from __future__ import annotations
 
 import binascii
+import io
 import os
 
 COPY = 256 << 10
@@ -169,6 +170,41 @@ class CappedFile:
     def _gap(self, code, offset, detail):
         self.gaps.append({"code": code, "file": self.name, "offset": offset, "count": self.dropped_lines or 1,
                           "detail": detail})
+
+
+class Lines:
+    """Lines out of memory's way; those that find no room are not in it at all, and nobody is told but the caller of `extend`."""
+
+    def __init__(self, dirfd):
+        self.dirfd, self.size = dirfd, 0
+        self._file: io.FileIO | None = None  # closes itself
+
+    def extend(self, data):
+        """`data` is whole lines, each with its end.  False: there was no room, and there will be none."""
+        if self._file is None:
+            fd = temporary(self.dirfd)
+            self._file = None if fd is None else io.FileIO(fd, "r+")
+        if self._file is None or not _write(self._file.fileno(), data):
+            self.dirfd = None
+            return False
+        self.size += len(data)
+        return True
+
+    def __iter__(self):
+        """Without their ends."""
+        rest, done = b"", 0
+        while self._file is not None and done < self.size:
+            piece = _read(self._file.fileno(), done, min(COPY, self.size - done))
+            if not piece:
+                return
+            done += len(piece)
+            *whole, rest = (rest + piece).split(b"\n")
+            yield from whole
+
+    def close(self):
+        if self._file is not None:
+            self._file.close()
+            self._file, self.size = None, 0
 
 
 def _write(fd, data):

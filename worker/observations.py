@@ -14,6 +14,7 @@ import os
 
 from worker.conversation import Conversation, strict
 from worker.gaps import GAPS, Gaps, gap
+from worker.keep import Lines
 
 __all__ = ("GAPS", "Gaps", "Records", "gap", "document", "chunks", "join", "link_compactions", "read_attempts")
 
@@ -29,7 +30,7 @@ class Records:
 
     def __init__(self, dirfd=None):
         self.kinds, self.invocations = {}, []
-        self._dirfd, self._file, self._kept = dirfd, None, []
+        self._spilled, self._kept = Lines(dirfd), []
 
     def append(self, record):
         kind = record["kind"]
@@ -38,30 +39,13 @@ class Records:
             self.invocations.append(record)  # few, and their conversation is no plain value
             return
         self._kept.append(record)
-        if len(self._kept) >= SPILL and self._dirfd is not None:
-            self._spill()
-
-    def _spill(self):
-        try:
-            if self._file is None:
-                name = ".records-" + os.urandom(8).hex()
-                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-                fd = os.open(name, flags, 0o600, dir_fd=self._dirfd)
-                os.unlink(name, dir_fd=self._dirfd)
-                self._file = os.fdopen(fd, "w+b")
-            self._file.seek(0, 2)
-            self._file.write(strict(self._kept)[1:-1] + b"\n")  # a batch on a line
-            self._file.flush()
+        full = len(self._kept) >= SPILL and self._spilled.dirfd is not None
+        if full and self._spilled.extend(strict(self._kept)[1:-1] + b"\n"):  # a batch on a line; else: memory
             self._kept = []
-        except OSError:  # a full disk: memory it is
-            self._dirfd = None
 
     def batches(self):
         """All but the invocations as JSON, many to a piece, with commas between and no brackets around."""
-        if self._file is not None:
-            self._file.seek(0)
-            for line in self._file:
-                yield line[:-1]
+        yield from self._spilled
         if self._kept:
             yield strict(self._kept)[1:-1]
 

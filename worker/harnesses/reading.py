@@ -19,7 +19,7 @@ from worker.harnesses import transcript_files as files
 from worker.harnesses.codex_lines import DECODER, not_utf8
 from worker.harnesses.codex_rollout import bare_invocation
 from worker.harnesses.tool_calls import ToolCalls
-from worker.keep import temporary
+from worker.keep import Lines
 from worker.observations import Records, join, link_compactions, read_attempts
 
 IN_MEMORY = 1 << 20
@@ -32,38 +32,26 @@ class Items(Conversation):
 
     def __init__(self, dirfd):
         super().__init__(-1)
-        self.dirfd, self.kept, self.size, self.count = dirfd, [], 0, 0
+        self.spilled, self.kept, self.size, self.count = Lines(dirfd), [], 0, 0
 
     def append(self, item):
         data = strict(item)
         self.kept.append(data)
         self.count += 1
         self.size += len(data)
-        if self.size > IN_MEMORY and self.dirfd is not None:
-            self.spill()
-
-    def spill(self):
-        try:
-            self.fd = temporary(self.dirfd) if self.fd < 0 else self.fd
-            if self.fd is None:
-                raise OSError("no temporary file")
-            piece = b"".join(data + b"\n" for data in self.kept)
-            while piece:
-                piece = piece[os.write(self.fd, piece) :]
+        full = self.size > IN_MEMORY and self.spilled.dirfd is not None
+        if full and self.spilled.extend(b"".join(data + b"\n" for data in self.kept)):  # without room: memory
             self.kept, self.size = [], 0
-        except OSError:  # a full disk: memory it is, and what is in the file stays whole lines up to the last
-            self.dirfd = None
 
     def __len__(self):
         return self.count
 
     def encoded(self):
-        if self.fd is not None and self.fd >= 0:
-            with os.fdopen(os.dup(self.fd), "rb") as file:
-                file.seek(0)
-                for line in file:
-                    yield line.rstrip(b"\n")
+        yield from self.spilled
         yield from self.kept
+
+    def close(self):
+        self.spilled.close()
 
 
 def message(role, text):

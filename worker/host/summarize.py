@@ -83,18 +83,19 @@ def work(names, given):
     if folder is not None:
         os.makedirs(folder, exist_ok=True)
     table = open_new(folder, TSV) if folder is not None else os.fdopen(os.dup(1), "wb") if "--tsv" in given else None
-    if table:
-        table.write(("\t".join(COLUMNS) + "\n").encode())
-    for name in names:
-        found = look(name)
-        totals.add(found)
+    try:
         if table:
-            table.write(line(found))
-    if table:
-        table.flush()
+            table.write(("\t".join(COLUMNS) + "\n").encode())
+        for name in names:
+            found = look(name)
+            totals.add(found)
+            if table:
+                table.write(line(found))
+    finally:
+        if table:
+            table.close()  # writes the rest, or says why it cannot
     document = totals.as_dict()
     if folder is not None:
-        table.close()
         from worker.host.summary_page import page
 
         for name, content in ((JSON, strict_json(document) + b"\n"),
