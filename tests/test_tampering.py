@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import json
 import os
+import types
 
 import pytest
 
 from tests import agents, runs
+from worker import documents
 
 # name, what the agent does in the session directory (shell; $D is the directory), the files that must be named
 TRICKS = [
@@ -60,6 +62,23 @@ def test_a_background_writer_that_forges_the_result_is_dead_before_it_is_written
     done = runs.run(bundle, tmp_path, command=agents.shell(forge), nonce="mine")
     assert done.result["nonce"] == "mine" and done.outcome["kind"] == "completed"
     assert done.receipt["cleanup_confirmed"] and len(done.receipt["killed"]) >= 1
+
+
+def test_a_directory_that_the_agent_has_closed_is_written_all_the_same(tmp_path):
+    """`chmod -R a-w .` is nothing that a root worker would notice. Where no path leads to it any more, it is still held open."""
+    (tmp_path / "run").mkdir()
+    fd = os.open(tmp_path / "run", os.O_RDONLY)
+    session = types.SimpleNamespace(fd=fd, real=str(tmp_path / "run"), replaced=[])
+    os.chmod(tmp_path / "run", 0o500)
+    assert documents.ensure_directory(session) == [] and os.stat(tmp_path / "run").st_mode & 0o777 == 0o700
+    os.rename(tmp_path / "run", tmp_path / "moved")
+    (tmp_path / "file").touch()
+    session.real = str(tmp_path / "file" / "run")
+    assert documents.ensure_directory(session) == ["the session directory"] and session.fd == fd
+    os.rmdir(tmp_path / "moved")
+    with pytest.raises(OSError):
+        documents.ensure_directory(session)
+    os.close(fd)
 
 
 def test_strange_files_are_named_and_not_listed(bundle, tmp_path):

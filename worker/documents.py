@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import stat
 
 from transport.sandbox_transport import EvidenceFile, Redactor, atomic_write
 from worker.session import RESERVE
@@ -48,7 +49,7 @@ def write_bytes(session, name, data, blank=True):
 
 def make_way(session, name, error):
     """Whether it was possible to do something about what kept `name` from being written."""
-    if error.errno == errno.ENOENT:
+    if error.errno in (errno.ENOENT, errno.EACCES):
         ensure_directory(session)
     elif error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY):
         move_aside(session.fd, name)  # the agent made a directory of that name
@@ -98,20 +99,29 @@ def fresh_directory(session, name):
 
 
 def ensure_directory(session):
-    """Where the agent removed or replaced the session directory, make it anew. Says so, then and later, as a list for the gap."""
+    """Where the agent removed or replaced the session directory, make it anew. Says so, then and later, as a list for the gap.
+    One that it has closed to its owner (`chmod -R a-w .`) is opened again."""
     here = os.fstat(session.fd)
+    if here.st_mode & 0o700 != 0o700 and here.st_uid == os.geteuid():
+        os.fchmod(session.fd, stat.S_IMODE(here.st_mode) | 0o700)
     try:
         found = os.stat(session.real, follow_symlinks=False)
     except OSError:
         found = None
     if found and (found.st_dev, found.st_ino) == (here.st_dev, here.st_ino):
         return session.replaced
-    if found:
-        os.rename(session.real, "%s.replaced-%s" % (session.real, os.urandom(6).hex()))
-    os.makedirs(session.real, 0o700)
-    os.close(session.fd)
-    session.fd = os.open(session.real, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     session.replaced = ["the session directory"]
+    try:
+        if found:
+            os.rename(session.real, "%s.replaced-%s" % (session.real, os.urandom(6).hex()))
+        os.makedirs(session.real, 0o700)
+        fd = os.open(session.real, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        if not here.st_nlink:
+            raise
+        return session.replaced  # the old one is there, though its path is closed to us
+    os.close(session.fd)
+    session.fd = fd
     return session.replaced
 
 
