@@ -6,7 +6,6 @@ be had (a full disk), what would have gone there is dropped and counted.
 from __future__ import annotations
 
 import binascii
-import io
 import os
 
 COPY = 256 << 10
@@ -177,13 +176,13 @@ class Lines:
 
     def __init__(self, dirfd):
         self.dirfd, self.size = dirfd, 0
-        self._file: io.FileIO | None = None  # closes itself
+        self._file = None  # unbuffered; closes itself
 
     def extend(self, data):
         """`data` is whole lines, each with its end.  False: there was no room, and there will be none."""
         if self._file is None:
             fd = temporary(self.dirfd)
-            self._file = None if fd is None else io.FileIO(fd, "r+")
+            self._file = None if fd is None else os.fdopen(fd, "r+b", 0)
         if self._file is None or not _write(self._file.fileno(), data):
             self.dirfd = None
             return False
