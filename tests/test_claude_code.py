@@ -6,6 +6,7 @@ import json
 import pytest
 
 from tests import transcript_corpus as corpus
+from worker import launch
 from worker.harnesses import claude_code
 from worker.harnesses import claude_code_reader as reader
 from worker.harnesses.claude_code_events import Live
@@ -45,6 +46,8 @@ def test_the_command(tmp_path):
     assert env["CLAUDE_CODE_MAX_RETRIES"] == "0" and env["IS_SANDBOX"] == "1" and env["API_TIMEOUT_MS"] == "120000"
     assert env["CLAUDE_CONFIG_DIR"].startswith(str(tmp_path))
     firm = json.loads((tmp_path / "claude-settings.json").read_text())
+    direct = [firm["env"].pop(name).split(",") for name in ("NO_PROXY", "no_proxy")]
+    assert all(set(launch.LOOPBACK) <= set(hosts) for hosts in direct)
     assert firm["env"] == dict(dict.fromkeys(claude_code.AWAY, ""), **env) and not firm["apiKeyHelper"]
 
 

@@ -51,3 +51,11 @@ def test_a_path_with_an_equals_sign_is_no_setting(tmp_path):
     folder.mkdir()
     made = mini.prepare(job(), None, None, str(folder), lambda program, path, cwd: None)
     assert made["argv"][6] == mini.CONFIG and made["env"]["MSWEA_CONFIG_DIR"] == str(folder / "mini")
+
+
+def test_a_file_of_the_task_is_not_its_configuration(tmp_path):
+    usual = tmp_path / "lib" / "python3.11" / "site-packages" / "minisweagent" / "config" / "mini.yaml"
+    usual.parent.mkdir(parents=True)
+    usual.write_text("")
+    made = mini.prepare(job(cwd=str(tmp_path)), None, None, str(tmp_path), lambda program, path, cwd: str(tmp_path / "bin" / "mini"))
+    assert made["argv"][4] == str(usual)

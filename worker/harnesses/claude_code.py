@@ -8,7 +8,8 @@ Launch path (budget 150 lines).  What is particular about this CLI, each measure
     answer for as long as the run lasts.
   - Background tasks are off: with one it says its result and stays.  `env` may set any of these variables otherwise.
   - The variables in a task's own .claude/settings.json go before the environment's, those of a file named by --settings before
-    both: so ours stand there, too.  (Without the task's settings it would not read the task's CLAUDE.md either.)
+    both: so ours stand there, too, and NO_PROXY with this machine: an HTTP_PROXY of the task's would get the model's requests.
+    (Without the task's settings it would not read the task's CLAUDE.md either.)
   - SIGINT ends it with exit code 0 and no result, so it is stopped by SIGTERM (143, half a second, its tool group killed).
   - The npm wrapper only starts the native program, which is therefore launched itself.  The CLI is proprietary: it is used
     where it is found, never carried along.
@@ -22,7 +23,7 @@ import json
 import os
 import signal
 
-from worker import harnesses
+from worker import harnesses, launch
 
 NAME = "claude_code"
 PROGRAMS = ("claude", "claude.exe", "cli-wrapper.cjs")
@@ -73,6 +74,8 @@ def prepare(job, base_url, token, state_dir, which=harnesses.which):
     if base_url is not None:
         additions.update(ANTHROPIC_BASE_URL=base_url, ANTHROPIC_API_KEY=token)
         own.update({name: env.get(name, "") for name in AWAY}, **additions)
+        for name in ("NO_PROXY", "no_proxy"):
+            own[name] = ",".join(((env.get(name) or os.environ.get(name) or "127.0.0.1"),) + launch.LOOPBACK)
     firm = os.path.join(state_dir, "claude-settings.json")
     put(firm, own)
     argv = [program] + switches(rest, firm) + (["--session-id", session] if session else []) + rest

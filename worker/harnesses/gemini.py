@@ -7,6 +7,8 @@ Launch path (budget 150 lines).  What is particular about this CLI, each measure
   - Its exit code is the HTTP status modulo 256 (512 is 0), or 41 (authentication), 42 (input), 53 (turns), 55 (trust): it decides
     nothing.  A refusal, a cut at the output limit and a detected loop are `success` with exit code 0.
   - It retries 10 times and hardly listens to Retry-After; `maxAttempts: 1` and `retryFetchErrors: false` switch that off.
+  - A task's settings or .env may ask for a sandbox of the CLI's own: it fetches an image and runs itself in Docker, or ends
+    where there is none.  That is off.
   - Without a model on the command line it asks another model which one to take.
   - Its header timer is 60 s; a file of experiment flags (GEMINI_EXP) raises it, so that an answer may be held.
   - It takes 8 MiB of stdin at most.  SIGTERM ends it with exit code 0 after 1 to 10 s, a running tool survives it.
@@ -41,7 +43,7 @@ EXIT_ZERO_IS_SUCCESS = False
 SWITCHES = (("--output-format", "stream-json", ("-o",)), ("--approval-mode", "yolo", ("--yolo", "-y")))
 QUIET = (
     ("GEMINI_CLI_NO_RELAUNCH", "true"), ("GEMINI_CLI_TRUST_WORKSPACE", "true"), ("GEMINI_TELEMETRY_ENABLED", "false"),
-    ("NO_COLOR", "1"),
+    ("GEMINI_SANDBOX", "false"), ("NO_COLOR", "1"),
 )  # fmt: skip
 CUSTOM_HEADERS = "GEMINI_CLI_CUSTOM_HEADERS"
 REQUEST_TIMEOUT_FLAG = 45773134  # ExperimentFlags.DEFAULT_REQUEST_TIMEOUT, seconds (bundle of 0.61.0)

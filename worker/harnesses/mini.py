@@ -3,6 +3,7 @@
 Launch path (budget 150 lines).  What is particular about this CLI, each measured with the real one:
   - `-t` takes the task as one argument, but a configuration file may hold it (`run.task`), so it is in no argument and may have
     any size.  All our settings are in that file, which comes last and is merged over the caller's and the built-in ones.
+  - The names of configuration files are looked up in the working directory first: a task's `mini.yaml` would be the agent.
   - Its retries are nested (SDK 3 x tenacity 10, up to a minute apart); both are off, and the proxy owns them.
   - Without MSWEA_CONFIGURED it asks questions; without MSWEA_COST_TRACKING it loses the first answer of an unknown model;
     without LITELLM_LOCAL_MODEL_COST_MAP it asks another host for prices.  Its limit of three dollars per run is off.
@@ -60,7 +61,7 @@ def prepare(job, base_url, token, state_dir, which=harnesses.which):
         additions.update(OPENAI_API_BASE=base_url, OPENAI_BASE_URL=base_url, OPENAI_API_KEY=token)
     own = [one[0] for one in SWITCHES if not any(word in one for word in words)]
     if value_of(words, CONFIG_OPTIONS) is None:
-        own += ["-c", env.get("MSWEA_MINI_CONFIG_PATH") or "mini.yaml"]  # a -c of ours alone would replace it
+        own += ["-c", env.get("MSWEA_MINI_CONFIG_PATH") or usual(program)]  # a -c of ours alone would replace it
     own += ["-c", config_word(os.path.join(home, CONFIG), notes)] + ([] if output else ["-o", trajectory])
     return {
         "argv": [program] + words + own, "given_argv": given, "program": program, "env": additions,
@@ -68,6 +69,12 @@ def prepare(job, base_url, token, state_dir, which=harnesses.which):
         "baseline": {"trajectory": os.path.basename(trajectory), "version": python_program.version_of(program, "mini_swe_agent")},
         "notes": notes, "stdin": "null", "prompt_in_argv": False,
     }  # fmt: skip
+
+
+def usual(program):
+    """The configuration that it takes by itself, by its path: a bare name would first be looked up in the task's directory."""
+    found = python_program.file_of(program, os.path.join("minisweagent", "config", "mini.yaml"))
+    return found if found and "=" not in found else "mini.yaml"
 
 
 def config_word(path, notes):

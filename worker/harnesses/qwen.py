@@ -6,7 +6,9 @@ Launch path (budget 150 lines).  What is particular about this CLI, each measure
   - It retries in three layers (4 in the SDK, 7 in the core, rounds a minute apart).  `maxRetries: 0` switches off the first
     and the third; the seven stay, some seconds in all, and the proxy answers their repeats without asking the endpoint.
   - After the answer a second agent extracts memories, with tools and tokens of its own; the settings switch it off.
-  - Settings go into a file of the highest precedence, so that neither the home's nor the task's own file undoes them.
+  - Settings go into a file of the highest precedence, so that neither the home's nor the task's own file undoes them.  A task's
+    `model.name` goes before OPENAI_MODEL, and its `modelProviders` before any address and key: so both stand in ours, too.
+  - A task may ask for a sandbox of the CLI's own (`tools.sandbox`), which ends the run where there is no Docker: it is off.
   - Its timers (no answer 120 s, silent stream 240 s, whole stream 900 s) are raised to the run's timeout.
   - Where a line of the prompt begins with `@`, it looks for a file of that name, and sets a space before it where there is none.
   - SIGTERM: exit code 130 within a second (5 s on a busy machine), its tool killed, no result event.
@@ -37,7 +39,7 @@ SWITCHES = (("--output-format", "stream-json", ("-o",)), ("--yolo", None, ("-y",
 SESSION = ("--session-id", "--resume", "-r", "--continue", "-c")  # then the session's id is the caller's
 QUIET = (
     ("QWEN_CODE_NO_RELAUNCH", "true"), ("QWEN_CODE_SUPPRESS_YOLO_WARNING", "1"), ("QWEN_USAGE_STATISTICS_ENABLED", "false"),
-    ("QWEN_CODE_SKIP_UPDATE_CHECK_ONCE", "true"), ("NO_COLOR", "1"),
+    ("QWEN_CODE_SKIP_UPDATE_CHECK_ONCE", "true"), ("QWEN_SANDBOX", "false"), ("NO_COLOR", "1"),
 )  # fmt: skip
 LONGEST_TIMER = 2**31 - 1  # ms, what a JavaScript timer takes
 
@@ -52,10 +54,10 @@ def prepare(job, base_url, token, state_dir, which=harnesses.which):
     timer = min(int(job["timeout"] * 1000) + 60000, LONGEST_TIMER)
     system = os.path.join(state_dir, "qwen-settings.json")
     session = node_program.uuid()
-    node_program.write_json(system, settings(timer, session))
+    name = (job["model"] or {}).get("name")
+    node_program.write_json(system, settings(timer, session, name, base_url is not None))
     additions = {"QWEN_HOME": home, "QWEN_CODE_SYSTEM_SETTINGS_PATH": system}
     additions.update(QUIET, QWEN_STREAM_IDLE_TIMEOUT_MS=str(timer), QWEN_STREAM_MAX_LIFETIME_MS=str(timer))
-    name = (job["model"] or {}).get("name")
     if name:
         additions["OPENAI_MODEL"] = name
     additions = {variable: value for variable, value in additions.items() if variable not in env}
@@ -73,12 +75,18 @@ def prepare(job, base_url, token, state_dir, which=harnesses.which):
     }  # fmt: skip
 
 
-def settings(timer, session):
-    """The settings file; timer in ms, session: the value of the header that tells the conversation."""
+def settings(timer, session, name, pointed):
+    """The settings file; timer in ms, session: the value of the header that tells the conversation, name: the model's or None,
+    pointed: whether the CLI is pointed at the proxy."""
     generation = {"maxRetries": 0, "timeout": timer, "streamIdleTimeoutMs": timer, "customHeaders": {MAIN_HEADERS[0]: session}}
-    return {
+    own = {
         "general": {"enableAutoUpdate": False}, "privacy": {"usageStatisticsEnabled": False}, "telemetry": {"enabled": False},
         "security": {"auth": {"selectedType": "openai"}, "folderTrust": {"enabled": False}},
         "memory": {"enableManagedAutoMemory": False, "enableManagedAutoDream": False},
         "model": {"generationConfig": generation},
     }  # fmt: skip
+    if name:
+        own["model"]["name"] = name
+    if pointed:
+        own["modelProviders"] = {"openai": []}
+    return own
