@@ -31,6 +31,7 @@ from tests.rollouts import (
 )
 from worker import usage
 
+FULL = dict(figures(0, 0), total_tokens=258400)  # 0.171.0, HTTP 400 context_length_exceeded
 CHILD = "01970000-0000-7000-8000-0000000000c2"
 
 
@@ -44,6 +45,13 @@ USAGE = {
         [],
     ),
     "killed before any event (C10)": ([tokens(figures(4000, 300, 1000))], (4000, 1000, 300), []),
+    "a full context, which is no spending": ([tokens(figures(1000, 50, 400)), tokens(FULL), END], (1000, 400, 50), []),
+    "a full context at once": ([tokens(FULL), END], (None, None, None), []),
+    "counted anew after a full context": (
+        [tokens(figures(1000, 50)), tokens(FULL), tokens(figures(2000, 60)), END],
+        (2000, 0, 60),
+        ["usage_counter_reset"],
+    ),
     "nothing was counted": ([message("hi")], (None, None, None), []),
     "null, then a total": ([event("token_count", info=None), tokens(figures(10, 1)), END], (10, 0, 1), []),
     "a total, then null": ([tokens(figures(10, 1)), event("token_count", info=None), END], (10, 0, 1), []),

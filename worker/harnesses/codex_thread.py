@@ -79,6 +79,7 @@ class Thread:
         self.escapes = None  # in the text that is being read, the first escape that may be of a lone surrogate (C25)
         self.meta, self.unknown = {}, {}
         self.total, self.total_raw, self.total_seen, self.total_valid, self.reset = None, None, False, True, False
+        self.forgotten = False  # the CLI has set its counter back
         self.used, self.made, self.unread = NEVER, NEVER, False  # see `count`
         self.first_written = self.last_written = ""
         self.turn_ended = self.turn_error = self.last_message = self.aborted = self.turn_open = None
@@ -256,6 +257,10 @@ class Thread:
         on counting is looked at only when it was the last (`settle`)."""
         if at.current and type(raw) is dict:
             used, made = raw.get("input_tokens"), raw.get("output_tokens")
+            if used == made == 0 and raw.get("total_tokens"):  # a full context (both versions): nothing was spent, all is forgotten
+                self.settle()
+                self.used, self.made, self.forgotten = NEVER, NEVER, True
+                return
             if type(used) is int and type(made) is int and used >= self.used and made >= self.made:
                 self.used, self.made, self.total_raw, self.unread = used, made, raw, True
                 return
@@ -278,8 +283,8 @@ class Thread:
         if not current:
             self.total = self.baseline = figures
             return
-        if self.total is not None and usage.went_down(self.total, figures):
-            self.reset = True
+        if self.total is not None and (self.forgotten or usage.went_down(self.total, figures)):
+            self.reset, self.forgotten = True, False
             self.gap("usage_counter_reset", "from %s to %s" % (usage.text(self.total), usage.text(figures)), offset)
         self.total = figures
 
