@@ -257,7 +257,7 @@ class Thread:
         on counting is looked at only when it was the last (`settle`)."""
         if at.current and type(raw) is dict:
             used, made = raw.get("input_tokens"), raw.get("output_tokens")
-            if used == made == 0 and raw.get("total_tokens"):  # a full context (both versions): nothing was spent, all is forgotten
+            if used == made == 0 and raw.get("total_tokens"):  # a full context (0.171.0): nothing was spent, all is forgotten
                 self.settle()
                 self.used, self.made, self.forgotten = NEVER, NEVER, True
                 return
