@@ -109,6 +109,7 @@ def test_when_both_are_killed_the_agent_dies_too(bundle, tmp_path):
     # its detached descendants are what `recover` finds by the marker
     launch = json.loads((run.directory / "launch.json").read_text())
     killed = tree.kill_marked(b"SANDBOX_WORKER_RUN=" + launch["marker"].encode())
+    assert survivors.of(run.token) == []  # at once: it waits until they are dead, not only signalled
     assert len(killed) == 2 and all(run.token in entry["argv"] for entry in killed)
     assert tree.kill_marked(b"SANDBOX_WORKER_RUN=nobody") == []
 

@@ -26,6 +26,7 @@ NAMED = 4096  # entries of `killed`; the rest is counted
 DEEP = 1 if hasattr(os, "pidfd_open") else 1 << 30  # level from which whole trees are killed at once (Python 3.9)
 AGED = 200  # of them with age and state: /proc/PID/stat costs as much as the kill and the rest together
 BATCH = 64  # killed at once: while they die on another core, the next ones are written down
+DYING = 5.0  # seconds; one that hangs in the kernel does not die before that lets it go
 RUSH = 256  # levels after which killing comes before writing down: something forks as fast as we read
 
 
@@ -213,7 +214,8 @@ def answer(link, deadline_s):
 
 
 def kill_marked(marker, since_ticks=0):
-    """Kill whoever has the run's marker in its environment and started after `since_ticks`; returns descriptions.
+    """Kill whoever has the run's marker in its environment and started after `since_ticks`; returns descriptions, when they
+    are dead: giving memory back takes a while, and until then others see them as they were.
 
     They are not our children, so a number might be given anew at any time: a pidfd holds the process while it is looked
     at again (Python 3.9 on Linux 5.3; else the look comes right before the signal).
@@ -228,6 +230,11 @@ def kill_marked(marker, since_ticks=0):
                     killed[pid, started] = entry
         if not found:
             break
+    until = time.monotonic() + DYING
+    while any(processes.start_ticks(pid) == started and processes.has_marker(pid, marker) for pid, started in killed):
+        if time.monotonic() > until:
+            break
+        time.sleep(0.001)
     return list(killed.values())
 
 
