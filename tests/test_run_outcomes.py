@@ -199,13 +199,14 @@ def test_without_a_prompt_stdin_is_at_its_end(bundle, tmp_path):
 
 def test_other_vendors_variables_do_not_reach_the_agent(bundle, tmp_path):
     """A35, E15."""
-    source = "say(names=sorted(os.environ), no_proxy=[os.environ['NO_PROXY'], os.environ['no_proxy']], e=os.environ['E'])"
+    source = "say(names=sorted(os.environ), no_proxy=[os.environ['NO_PROXY'], os.environ['no_proxy']], e=os.environ['E'],"
+    source += " tmp=os.access(os.environ['TMPDIR'], os.W_OK))"
     given = {"GOOGLE_API_KEY": "real", "OPENAI_BASE_URL": "https://api.openai.com", "BIG": "x" * 120000, "LC_TIME": "C",
-             "NO_PROXY": "corp.example", "http_proxy": "http://127.0.0.1:9", "MY_ONE": "1", "MY_TWO": "2", "TWO": "2"}
+             "NO_PROXY": "corp.example", "TMPDIR": "/nonexistent", "http_proxy": "http://127.0.0.1:9", "MY_ONE": "1", "MY_TWO": "2", "TWO": "2"}
     done = runs.run(bundle, tmp_path, environ=given, command=agents.python(source), pass_env=["MY_*", "TWO"],
                     env={"E": "line1\nline2 $HOME"})
     event = done.events[0]
-    assert event["e"] == "line1\nline2 $HOME"
+    assert event["e"] == "line1\nline2 $HOME" and event["tmp"] is True
     assert {"MY_ONE", "MY_TWO", "TWO", "LC_TIME", "http_proxy", "PATH", "HOME"} <= set(event["names"])
     assert not {"GOOGLE_API_KEY", "OPENAI_BASE_URL", "BIG"} & set(event["names"])
     for value in event["no_proxy"]:

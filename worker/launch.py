@@ -73,10 +73,12 @@ def _passed(name, patterns):
 
 
 def home(env, user, state):
-    """HOME as the image has it (toolchains live there); a private one only where it is unset or not writable."""
-    if not writable(env.get("HOME", ""), user):
-        env["HOME"] = os.path.join(state, "home")
-        os.makedirs(env["HOME"], 0o700, exist_ok=True)
+    """HOME as the image has it (toolchains live there); a private one only where it is unset or not writable.  TMPDIR likewise:
+    without one OpenCode does not start, and every shell tool of Gemini CLI fails."""
+    for name, usual in (("TMPDIR", "/tmp"), ("HOME", "")):
+        if not writable(env.get(name, usual), user):
+            env[name] = os.path.join(state, name.lower())
+            os.makedirs(env[name], 0o700, exist_ok=True)
     return env["HOME"]
 
 
@@ -86,7 +88,7 @@ def writable(path, user):
         return os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)
     about = os.stat(path)
     shift = 6 if about.st_uid == user[0] else 3 if about.st_gid == user[1] else 0
-    return user[0] == 0 or (about.st_mode >> shift) & 3 == 3
+    return not os.statvfs(path).f_flag & os.ST_RDONLY and (user[0] == 0 or (about.st_mode >> shift) & 3 == 3)
 
 
 def read_prompt(session):
