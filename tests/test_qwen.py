@@ -24,6 +24,14 @@ def test_any_part_of_any_record_may_be_anything(case, tmp_path):
     corpus.odd_everywhere(reader, "qwen", case, tmp_path)
 
 
+@pytest.mark.parametrize("code,told,limit", [(53, False, "turn_limit"), (55, False, "turn_limit"), (1, False, None), (53, True, None)])
+def test_out_of_turns_is_told_by_the_exit_code_alone(code, told, limit, tmp_path):
+    state, events, _ = corpus.load("qwen", CASES[-1], tmp_path)
+    events = [event for event in events if event["type"] != "result"]
+    success = [{"type": "result", "subtype": "success", "is_error": False, "result": "done"}] if told else []
+    assert corpus.collect(reader, state, events + success, str(tmp_path / "session"), exit=code)["live"].limit == limit
+
+
 def job(**more):
     return dict({"command": None, "env": {"PATH": "/bin"}, "cwd": "/", "prompt": b"x", "timeout": 60, "model": {"name": "m"}}, **more)
 
@@ -49,6 +57,12 @@ def test_the_launcher_is_replaced(tmp_path):
 ])
 def test_how_a_tool_ended(told, text, wanted):
     assert reader.result_of(told, text) == wanted
+
+
+def test_what_a_task_must_not_choose_stands_in_our_settings(tmp_path):
+    made = qwen.prepare(job(), "http://127.0.0.1:1/v1", "token", str(tmp_path), lambda program, path, cwd: None)
+    firm = corpus.json.loads((tmp_path / "qwen-settings.json").read_text())
+    assert firm["model"]["name"] == "m" and firm["modelProviders"] == {"openai": []} and made["env"]["QWEN_SANDBOX"] == "false"
 
 
 def test_the_clis_own_words_are_no_message():

@@ -100,7 +100,7 @@ def collect_evidence(run, facts):
     try:
         return reader_of(run.harness).collect({
             "state": run.launch.get("state"), "env": run.job["env"], "native_dirfd": native, "dirfd": session.fd,
-            "wire": facts["wire"], "live": facts["live"], "ended_at": facts["ended_at"],
+            "wire": facts["wire"], "live": facts["live"], "exit": facts["main_status"], "ended_at": facts["ended_at"],
             "started_at": run.started_at + min(0.0, facts["clock_moved_s"]),  # as the CLI's own stamps have it
             "invocation_id": run.job["invocation_id"], "redactor": Redactor(session.secrets),
             "baseline": run.launch.get("baseline")})

@@ -18,6 +18,7 @@ from worker.harnesses.codex_lines import text_of, unix_time
 __all__ = ("ERRORS", "Live", "collect")
 
 API_ERROR = re.compile(r"\[API Error: .*\Z", re.S)
+OUT_OF_TURNS = (53, 55)  # exit codes for --max-session-turns, and for --max-tool-calls and --max-wall-time
 SKIPPED = "Skipped because the provider attempt was retried"
 # (pattern, kind, does it count only without a wire, where it was seen)
 ERRORS = (
@@ -62,6 +63,8 @@ def collect(run):
     """Evidence of one run; see worker/harnesses/README.md."""
     story, session, before = reading.Reading(run), run["live"].thread_id, run.get("baseline") or {}
     reading.deny_success(run)
+    if run.get("exit") in OUT_OF_TURNS and run["live"].terminal != "success":
+        run["live"].limit = "turn_limit"  # no event says so, only a line on stderr
     every = story.find("projects", lambda name: True, 4)
     chats = [path for path in every if path.split("/")[2:3] == ["chats"] and path.endswith(".jsonl")]
     chosen = [path for path in chats if path.endswith("/%s.jsonl" % session)]
