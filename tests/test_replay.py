@@ -269,7 +269,19 @@ def test_any_field_of_a_recording_may_be_anything(tmp_path, value):
         (tmp_path / "model_attempts.jsonl").write_text(json.dumps(dict(record, **{field: value})) + "\n" + json.dumps(record) + "\n")
         entries = recorded_files.recording(str(tmp_path), True)[0]
         assert entries and all(entry.digests({}) == (None, None) for entry in entries)  # no body of a request was kept
-        replay.Index(entries, {}, {})
+        replay.Index(entries, {}, {}).find("POST", "/v1/responses", "responses", "1", b"{}")
+
+
+def test_what_is_nested_too_deep_matches_byte_for_byte_only():
+    bodies = [b'{"input":' + b"[" * depth + text + b"]" * depth + b"}" for depth in (300, 5000) for text in (b"1", b"2")]
+    entries = [replay.Entry(number, "POST", "/v1/responses", "responses", str(number), True, "m", lambda body=body: body, [1], None)
+               for number, body in enumerate(bodies)]
+    index = replay.Index(entries, {}, {})
+    for number, body in enumerate(bodies):
+        assert index.find("POST", "/v1/responses", "responses", str(number), body)[:2] == (entries[number], replay.EXACT)
+    assert index.find("POST", "/v1/responses", "responses", "x", bodies[1])[:2] == (entries[1], replay.ALIKE)
+    for body in (bodies[3], bodies[3].replace(b"2", b"3"), bodies[1].replace(b"2", b"3")):
+        assert index.find("POST", "/v1/responses", "responses", "x", body)[0] is None
 
 
 def test_an_endpoint_beside_a_recording_is_a_bad_input(bundle, tmp_path):
