@@ -70,6 +70,12 @@ DEADLINE = {"cause": "timeout", "timed_out": True}
 LEFT = good(status=None, error={"phase": "client", "kind": "reset", "message": "the client left"})
 
 
+def left(**more):
+    return wire(good(status=None, events=0, terminal=None, finish=None, error=dict(LEFT["error"], **more)), succeeded=2)
+
+
+
+
 def failed(kind, status=None, **more):
     """The CLI says that it failed, and its last main request did."""
     return facts(live=FAILURE, wire=wire(bad(kind, status, **more)))
@@ -138,6 +144,11 @@ ROWS = [
         facts(ending=DEADLINE, wire=wire(bad("rate_limited", 429), WAITING)),
         "rate_limited failed model rate_limit_exceeded 429",
     ),
+    ("it left a model that was silent for too long", facts(wire=left(idle_s=201.0, earlier=None)), "model_timeout failed model server_error -"),
+    ("it left a model that was silent for a while", facts(wire=left(idle_s=199.0, earlier=None)), "agent_crash failed agent - -"),
+    ("it left while a failure was being repaired", facts(wire=left(idle_s=5.0, earlier="overloaded")),
+     "overloaded failed model server_error -"),
+    ("it left, and had succeeded", facts(live=SUCCESS, wire=left(idle_s=500.0, earlier=None)), "completed completed none - -"),
     ("asked again, and nothing came before our deadline", facts(ending=DEADLINE, wire=wire(None, AGAIN)),
      "overloaded failed model server_error 503"),
     ("asked again, and the answer came while our deadline did", facts(ending=DEADLINE, wire=wire(None, dict(AGAIN, state="streaming"))),

@@ -42,6 +42,19 @@ def test_a_client_that_leaves_before_the_answer(tmp_path, monkeypatch):
         assert record["failure"] is None and record["ended_at"] >= record["sent_at"]
 
 
+def test_a_client_that_leaves_after_a_failure_says_which(tmp_path):
+    busy = json_answer(b'{"error":{"message":"busy"}}', b"503 No")
+    with RawServer([[busy], ["read", ("sleep", 0.1), ("hold",)]]) as server, Proxied(tmp_path, server.url) as proxy:
+        client = proxy.connect()
+        client.send(request())
+        while len(server.requests) < 2:
+            time.sleep(0.005)
+        time.sleep(0.1)
+        leave(client, "fin")
+        record = proxy.records(2)[1]
+    assert record["rule"] == "client_left" and record["error"]["earlier"] == "overloaded" and record["error"]["idle_s"] >= 0.1
+
+
 def test_a_client_that_leaves_in_the_middle_of_a_stream(tmp_path):
     with RawServer([[HEAD + CHUNK, ("hold",)]]) as server, Proxied(tmp_path, server.url) as proxy:
         client = proxy.connect()
@@ -194,6 +207,11 @@ def test_slow_readers_and_writers_are_served(tmp_path):
             client.send(bytes([byte]))
         assert client.until(b"\r\n\r\n")
         time.sleep(0.3)  # a reader that pauses while everything behind it is full
+        until = time.monotonic() + 10
+        while not any(each.slow for each in list(proxy.transport.reception().clients)):
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        assert proxy.transport.summary()["main"]["open"]["idle_s"] == 0  # not the model's silence
         assert client.reply().body == body
 
 

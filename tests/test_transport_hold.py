@@ -125,14 +125,18 @@ def test_a_stalled_stream_ends_as_model_timeout(tmp_path):
 
 def test_keep_alives_are_nothing_of_an_answer(tmp_path):
     """A gateway pings by its own clock, also where the model behind it has died. The worker looks at `idle_s` at the deadline."""
-    first, second = threading.Event(), threading.Event()
+    go, first, second = threading.Event(), threading.Event(), threading.Event()
     pings = [b": PROCESSING\n\n", b'event: ping\ndata: {"type": "ping"}\n\n', b"data:\n\n: 1"]
-    script = [[HEAD + chunk(DELTA), ("sleep", 0.2)] + [chunk(ping) for ping in pings] + [("wait", first), chunk(DELTA),
-               ("wait", second), "fin"], ["read", ("hold",)]]
+    script = [[HEAD + chunk(DELTA), chunk(pings[0]), ("wait", go), *map(chunk, pings), ("wait", first), chunk(DELTA), ("wait", second),
+               "fin"], ["read", ("hold",)]]
     with RawServer(script) as server, Proxied(tmp_path, server.url) as proxy, proxy.connect() as client, proxy.connect() as again:
         said = lambda: proxy.transport.summary()["main"]["open"]  # noqa: E731
         client.send(request())
-        assert client.until(chunk(pings[-1])) and said()["idle_s"] >= 0.1
+        assert client.until(chunk(pings[0]))
+        before = said()["idle_s"]
+        time.sleep(0.1)
+        go.set()
+        assert client.until(chunk(pings[-1])) and said()["idle_s"] >= before + 0.099
         before = said()["idle_s"]
         first.set()
         while said()["idle_s"] >= before:

@@ -349,9 +349,16 @@ class Attempt:
         if self.reader is not None:
             self.reader.finish(False)
             self._copy_reader()
-        self.record["error"] = reason.as_record()
+        self.record["error"] = dict(reason.as_record(), **self._owed())
         self.record["decision"] = "forwarded" if self.released else "gave_up"
         self.record["rule"] = "shutdown" if isinstance(reason, Stopped) else "client_left"
+
+    def _owed(self):
+        """What the client had waited for in vain: seconds without anything of an answer, and the failure before this attempt."""
+        if self.open is None:
+            return {}
+        earlier = (self.open.last_record or {}).get("failure") if self.open.state != "streaming" else None
+        return {"idle_s": self.open.idle_s(), "earlier": earlier}
 
     def _part_with_link(self):
         link, body = self.link, self.body
@@ -368,4 +375,4 @@ class Attempt:
         if self.open is not None:
             self.open.state, self.open.attempt, self.open.said_at = state, self.record["attempt"], monotonic()
             if state == "sent":
-                self.open.since = self.engine.now()
+                self.open.since, self.open.client = self.engine.now(), self.client

@@ -27,14 +27,15 @@ _EMPTY_LINES = re.compile(rb"(?:\r\n)*")
 
 
 class Client:
-    """`face.last_activity` is set by every byte; `idle_since` (monotonic) stands while it waits between two requests."""
-    __slots__ = ("sock", "fd", "watch", "buffer", "http10", "sent", "face", "idle_since")
+    """`face.last_activity` is set by every byte; `idle_since` (monotonic) stands while it waits between two requests, `slow`
+    while it does not take what there is for it."""
+    __slots__ = ("sock", "fd", "watch", "buffer", "http10", "sent", "face", "idle_since", "slow")
 
     def __init__(self, sock, stop, face):
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock, self.fd, self.watch, self.face = sock, sock.fileno(), Watch(stop, sock), face
-        self.buffer, self.http10, self.sent, self.idle_since = b"", False, 0, None
+        self.buffer, self.http10, self.sent, self.idle_since, self.slow = b"", False, 0, None, False
 
     def read_head(self):
         """A complete request head, or None when the client closed between requests."""
@@ -100,6 +101,7 @@ class Client:
         self.face.last_activity = monotonic()
 
     def _send_rest(self, rest):
+        self.slow = True
         while rest:
             self.watch.wait(self.fd, POLLOUT)
             try:
@@ -109,6 +111,7 @@ class Client:
             except OSError as error:
                 raise ClientLeft(error.strerror)
             self.face.last_activity = monotonic()
+        self.slow = False
 
     def abort(self, reset):
         """End a broken answer: by FIN where the framing shows the break, by RST where the connection's end is the framing."""

@@ -240,13 +240,16 @@ def _random():
 class Open:
     """A main request that is open. `said_at`: when something of an answer last came (keep-alives are nothing: a gateway sends
     them by its own clock, also where the model behind it has died). `last_record`: of the last attempt, also an earlier one's."""
-    __slots__ = ("request", "attempt", "since", "state", "said_at", "last_record")
+    __slots__ = ("request", "attempt", "since", "state", "said_at", "last_record", "client")
 
     def __init__(self, request):
         self.request, self.attempt, self.since, self.state, self.last_record = request, 1, None, "sent", None
-        self.said_at = monotonic()
+        self.said_at, self.client = monotonic(), None
+
+    def idle_s(self):
+        """Seconds without anything of an answer; 0 while it is the client that does not take what there is."""
+        return 0.0 if self.client is not None and self.client.slow else round(max(0.0, monotonic() - self.said_at), 3)
 
     def as_dict(self, now):
-        quiet = max(0.0, monotonic() - self.said_at)
         return {"request": self.request.id, "attempt": self.attempt, "since": self.since if self.since is not None else now(),
-                "idle_s": round(quiet, 3), "state": self.state, "last_record": self.last_record}
+                "idle_s": self.idle_s(), "state": self.state, "last_record": self.last_record}

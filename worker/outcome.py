@@ -91,6 +91,19 @@ def abandoned(record):
     return part(record, "error", "phase") in ("client", "shutdown") and not record.get("failure")
 
 
+def owed(facts, record):
+    """The kind of the trouble in which the client left, or None: nobody answered after a failure, or for too long."""
+    error = part(record, "error")
+    if part(error, "phase") != "client" or record.get("terminal") is not None:
+        return None
+    return part(error, "earlier") or ("model_timeout" if too_long(facts, part(error, "idle_s")) else None)
+
+
+def too_long(facts, seconds):
+    """Is a silence of the model's one?"""
+    return (seconds or 0.0) >= min(SILENT_STREAM, (facts.get("timeout_s") or 900.0) / 3)
+
+
 def answered(record):
     """A good answer; an error beside its last event came after it."""
     status, broken = record.get("status"), record.get("error") and not record.get("terminal")
@@ -115,11 +128,12 @@ def open_failure(facts):
         earlier = pending.get("last_record")
         if pending.get("state") in ("waiting", "sent") and part(earlier, "failure"):
             return earlier["failure"], earlier
-        if (pending.get("idle_s") or 0.0) >= min(SILENT_STREAM, (facts.get("timeout_s") or 900.0) / 3):
+        if too_long(facts, pending.get("idle_s")):
             return "model_timeout", earlier or {"request": pending.get("request"), "attempt": pending.get("attempt")}
         return None, None
     last = last_main(facts)
-    return (last["failure"], last) if last and last.get("failure") else (None, None)
+    kind = last and (last.get("failure") or owed(facts, last))
+    return (kind, last) if kind else (None, None)
 
 
 def not_a_stream(record):
@@ -254,7 +268,7 @@ def responses_code(kind, http_status):
 
 def deciding_record(facts, kind):
     record = open_failure(facts)[1] or last_main(facts)
-    return record if record and (kind == "completed" or not abandoned(record)) else None
+    return record if record and (kind == "completed" or not abandoned(record) or owed(facts, record)) else None
 
 
 def evidence(facts, kind, source, record):
