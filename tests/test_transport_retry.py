@@ -45,6 +45,18 @@ def test_a04_unreadable_delays_fall_back_to_backoff(tmp_path, value):
     assert records[0]["wait"]["source"] == "backoff" and records[0]["retry_after"] == value.decode("latin-1")
 
 
+@pytest.mark.parametrize("empty", [
+    json_answer(b""), b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    json_answer(b" \r\n"), b"HTTP/1.1 204 No Content\r\n\r\n"], ids=["length 0", "no event", "white space", "204"])
+@pytest.mark.parametrize("hold", ["answer", "first_event"])
+def test_an_answer_without_content_is_a_truncation(tmp_path, empty, hold):
+    reply, records, _, _ = ask(tmp_path, [[empty], [OK]], retry={"base": 0.01, "hold": hold})
+    assert reply.status == 200 and reply.body == OK.partition(b"\r\n\r\n")[2]
+    first, second = records
+    assert (first["decision"], first["rule"], first["failure"]) == ("retried", "held_cut", "stream_interrupted")
+    assert first["error"]["kind"] == "no_terminal" and second["rule"] == "success"
+
+
 @pytest.mark.parametrize("value", [b"9" * 400, b"Fri, 31 Dec 9999 23:59:59 GMT", b"3600"])
 def test_a_wait_beyond_the_bound_means_giving_up_now(tmp_path, value):
     reply, records, took, server = ask(tmp_path, [[refusal(extra=b"Retry-After: " + value + b"\r\nx-request-id: r9\r\n")]])

@@ -271,10 +271,10 @@ class Attempt:
             return self.error.failure
         if status >= 300:
             return "unexpected_response"
-        if reader.is_stream:
+        if reader.is_stream or reader.blank:
             self.stream_failed = True
-            self.error = UpstreamFailed("body", "no_terminal", "the stream ended without its terminal event",
-                                        "stream_interrupted")
+            words = "nothing came after the head" if reader.blank else "the stream ended without its terminal event"
+            self.error = UpstreamFailed("body", "no_terminal", words, "stream_interrupted")
             return "stream_interrupted"
         return kind or "unexpected_response"
 

@@ -99,12 +99,13 @@ class Reader:
     events: stream events so far; terminal, complete: see above; is_stream; content_seen: something beyond preamble came
     (at the end, for a document); error: {"code","type","message"[,"detail"]} or None; finish_reason, response_id, model:
     as the vendor wrote them; usage, usage_raw; retry_delay: seconds from the error body; not_decoded: reason or None;
-    html: the body is a page or other markup; excerpt: the first 500 bytes of a body that is neither JSON nor events, else None.
+    blank: nothing came but white space; html: the body is a page or other markup; excerpt: the first 500 bytes of a body that
+    is neither JSON nor events, else None.
     """
 
     events = 0
     terminal: str | None = None
-    complete = is_stream = content_seen = html = says_events = _is_events = False
+    complete = is_stream = blank = content_seen = html = says_events = _is_events = False
     error: dict | None = None
     finish_reason: str | None = None
     response_id: str | None = None
@@ -165,6 +166,7 @@ class Reader:
     def finish(self, clean: bool) -> None:
         """The body has ended. Safe to call once; attributes are final afterwards."""
         if self._mode is Reader._sniff:
+            self.blank = not self._head
             self._choose(self._head, at_end=True)
         if self._mode is Reader._events:
             self._finish_events(clean)
