@@ -204,8 +204,13 @@ def ask_and_say():
 
 
 def test_login_chatter_and_a_tail_are_not_taken_for_answers(job):
-    done, found = job(via="echo 'Welcome! {\"ok\": 1}'; echo 12; echo trouble >&2; exec")
+    done, found = job(via="echo 'Welcome! {\"ok\": 1}'; echo 12; echo trouble >&2; printf '\\033]0;title\\007'; exec")
     assert done.returncode == 0 and found.outcome["kind"] == "completed", done.stderr
+
+
+def test_what_an_engine_says_in_place_of_an_answer_is_told(job):
+    done, _ = job(via="echo 'This account is currently not available.'; head -c 1 >/dev/null; exit 1;")
+    assert done.returncode == 70 and done.stderr.endswith("it had said: This account is currently not available.\n"), done.stderr
 
 
 @pytest.mark.parametrize("via", ["f() { \"$@\" | sed -u 's/$/\\r/'; }; f", 'f() { tee /dev/fd/3 | "$@"; }; exec 3>&1; f'],

@@ -166,9 +166,14 @@ class Channel:
         return self.heard(CONNECT)
 
     def marked(self, mark, wait):
-        until = time.monotonic() + wait
+        """The rest of the line that begins with `mark`; others are skipped, and the last of them is told where none comes."""
+        until, line = time.monotonic() + wait, b""
         while True:
-            line = self.reader_line(until - time.monotonic())
+            try:
+                line = self.reader_line(until - time.monotonic())
+            except Lost as lost:
+                skipped = plain(line.decode("utf-8", "replace").strip(), 200)
+                raise Lost("%s; it had said: %s" % (lost, skipped) if skipped else str(lost)) from None
             if line.startswith(mark):
                 if line.endswith(b"\r"):
                     raise Lost(TERMINAL % "changes the ends of lines")

@@ -122,7 +122,7 @@ class ShellThere(Channel):
 
     def become(self, python):
         self.mark = "sandboxctl-" + os.urandom(8).hex()
-        self.send(b"umask 077; echo %s ready\n" % self.mark.encode())
+        self.send(b"umask 077; echo; echo %s ready\n" % self.mark.encode())
         self.marked(self.mark.encode(), CONNECT)
 
     def do(self, command, failure=None):
