@@ -41,7 +41,7 @@ OWN_REPEATS = {"qwen-0.24.4": 6, "opencode-1.17.11": 200, "opencode-1.18.33": 5,
 SLOW = {"kilocode": 150}        # s: it may take 80 of them to ask the model on a busy machine
 # What a home or a task may hold that would turn the CLI away from the proxy.
 ELSEWHERE = "http://elsewhere.example/v1"
-VARIABLES = "GEMINI_SANDBOX=docker\nQWEN_SANDBOX=docker\n" + "".join("%s=%s\n" % (name, ELSEWHERE) for name in (
+VARIABLES = "GEMINI_SANDBOX=docker\nQWEN_SANDBOX=docker\nQWEN_CODE_API_TIMEOUT_MS=1\nOPENAI_ORG_ID=stolen\n" + "".join("%s=%s\n" % (name, ELSEWHERE) for name in (
     "OPENAI_BASE_URL", "OPENAI_API_BASE", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL")) + "".join("%s=stolen\n" % name for name in (
         "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENAI_MODEL", "GEMINI_MODEL"))
 AWAY = dict.fromkeys(("HTTP_PROXY", "http_proxy"), "http://elsewhere.example:3128")

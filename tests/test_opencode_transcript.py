@@ -106,6 +106,16 @@ def test_a_sub_agent_is_an_invocation_of_its_own(tmp_path):
     assert evidence["threads"]["ses_child"]["input_tokens"] == 50 and found["usage"][0] == 3250
 
 
+def test_a_call_that_cannot_be_carried_out_has_the_name_that_the_model_gave_it(tmp_path):
+    case = corpus.Case(*SUCCESS, tmp_path)
+    part = {"type": "tool", "callID": "call_odd", "tool": "invalid", "state": {"status": "completed", "input": {"tool": "no_such"}}}
+    statement(case, ("INSERT INTO part (id, message_id, data) SELECT 'prt_zz', id, ? FROM message ORDER BY id DESC LIMIT 1",
+                     (json.dumps(part),)))
+    evidence, _ = case.collect()
+    found = [one for one in evidence["records"] if one.get("tool_call_id") == "call_odd"]
+    assert [(one["tool_name"], one["status"], one["error_type"]) for one in found] == [("no_such", "failed", "invalid_arguments")]
+
+
 def test_any_row_may_be_anything(tmp_path):
     case = corpus.Case("opencode", "1.18.33-tool7", tmp_path)
     connection = sqlite3.connect(os.path.join(case.state, "opencode.db"), isolation_level=None)

@@ -62,6 +62,7 @@ def test_how_a_tool_ended(told, text, wanted):
 def test_what_a_task_must_not_choose_stands_in_our_settings(tmp_path):
     made = qwen.prepare(job(), "http://127.0.0.1:1/v1", "token", str(tmp_path), lambda program, path, cwd: None)
     firm = corpus.json.loads((tmp_path / "qwen-settings.json").read_text())
+    assert "OPENAI_ORG_ID" in firm["advanced"]["excludedEnvVars"]
     assert firm["model"]["name"] == "m" and firm["modelProviders"] == {"openai": []} and made["env"]["QWEN_SANDBOX"] == "false"
 
 

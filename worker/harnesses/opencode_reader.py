@@ -22,6 +22,7 @@ __all__ = ("ERRORS", "Live", "collect")
 
 MOST_SESSIONS = 1000
 OUTPUTS = "tool-output"  # files with what a tool printed in full
+INVALID = "invalid"  # the tool that gets the calls of unknown tools, and those with arguments that cannot be read
 CUT_OFF = "shell tool terminated command after exceeding timeout"
 QUIET_PARTS = frozenset("step-start snapshot patch file agent retry subtask".split())
 STATUSES = {"success": ("completed", None), "failure": ("failed", "model_error"), None: ("incomplete", "no_end")}
@@ -187,7 +188,8 @@ class Message:
         state, name = part_of(part, "state"), text_of(part.get("tool")) or "unknown"
         times, tools = part_of(state, "time"), self.agent.tools
         started, ended = seconds(times.get("start")), seconds(times.get("end"))
-        record = tools.call(text_of(part.get("callID")), name, started, offset)
+        asked = text_of(part_of(state, "input").get("tool")) if name == INVALID else None  # what the model called
+        record = tools.call(text_of(part.get("callID")), asked or name, started, offset)
         identity = record["tool_call_id"]
         self.agent.conversation.append(function_call(identity, name, state.get("input") or {}))
         result = result_of(name, state)
@@ -275,7 +277,7 @@ def result_of(name, state):
         return ("cancelled", "aborted") if "abort" in text.lower() or metadata.get("interrupted") else ("failed", "tool_error")
     if status != "completed":
         return "incomplete", None
-    if name == "invalid":
+    if name == INVALID:
         return "failed", "invalid_arguments"
     code = metadata.get("exit")
     if isinstance(code, int) and not isinstance(code, bool):

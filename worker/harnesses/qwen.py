@@ -10,7 +10,8 @@ Launch path (budget 150 lines).  What is particular about this CLI, each measure
     `model.name` goes before OPENAI_MODEL, and its `modelProviders` before any address and key: so both stand in ours, too.
   - A task may ask for a sandbox of the CLI's own (`tools.sandbox`), which ends the run where there is no Docker: it is off.
   - Its timers (no answer 120 s, silent stream 240 s, whole stream 900 s) are raised to the run's timeout.
-  - Where a line of the prompt begins with `@`, it looks for a file of that name, and sets a space before it where there is none.
+  - Where a line of the prompt begins with `@`, it adds the content of a file of that name, or sets a space before it where there is
+    none.
   - SIGTERM: exit code 130 within a second (5 s on a busy machine), its tool killed, no result event.
 """
 
@@ -41,6 +42,8 @@ QUIET = (
     ("QWEN_CODE_NO_RELAUNCH", "true"), ("QWEN_CODE_SUPPRESS_YOLO_WARNING", "1"), ("QWEN_USAGE_STATISTICS_ENABLED", "false"),
     ("QWEN_CODE_SKIP_UPDATE_CHECK_ONCE", "true"), ("QWEN_SANDBOX", "false"), ("NO_COLOR", "1"),
 )  # fmt: skip
+# What a task's .env is not asked for: the CLI's own default, and what the SDK would send as headers (a 401 of the endpoint's).
+NOT_FROM_TASK = ["DEBUG", "DEBUG_MODE", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"]
 LONGEST_TIMER = 2**31 - 1  # ms, what a JavaScript timer takes
 
 
@@ -57,7 +60,8 @@ def prepare(job, base_url, token, state_dir, which=harnesses.which):
     name = (job["model"] or {}).get("name")
     node_program.write_json(system, settings(timer, session, name, base_url is not None))
     additions = {"QWEN_HOME": home, "QWEN_CODE_SYSTEM_SETTINGS_PATH": system}
-    additions.update(QUIET, QWEN_STREAM_IDLE_TIMEOUT_MS=str(timer), QWEN_STREAM_MAX_LIFETIME_MS=str(timer))
+    additions.update(QUIET, QWEN_STREAM_IDLE_TIMEOUT_MS=str(timer), QWEN_STREAM_MAX_LIFETIME_MS=str(timer),
+                     QWEN_CODE_API_TIMEOUT_MS=str(timer))  # fmt: skip
     if name:
         additions["OPENAI_MODEL"] = name
     additions = {variable: value for variable, value in additions.items() if variable not in env}
@@ -83,7 +87,7 @@ def settings(timer, session, name, pointed):
         "general": {"enableAutoUpdate": False}, "privacy": {"usageStatisticsEnabled": False}, "telemetry": {"enabled": False},
         "security": {"auth": {"selectedType": "openai"}, "folderTrust": {"enabled": False}},
         "memory": {"enableManagedAutoMemory": False, "enableManagedAutoDream": False},
-        "model": {"generationConfig": generation},
+        "model": {"generationConfig": generation}, "advanced": {"excludedEnvVars": NOT_FROM_TASK},
     }  # fmt: skip
     if name:
         own["model"]["name"] = name
