@@ -11,7 +11,8 @@ Launch path (budget 150 lines).  What is particular about this CLI, each measure
     where there is none.  That is off.
   - Without a model on the command line it asks another model which one to take.
   - Its header timer is 60 s; a file of experiment flags (GEMINI_EXP) raises it, so that an answer may be held.
-  - `@name` in the prompt adds the content of a file of that name, where there is one.  It takes 8 MiB of stdin at most.  SIGTERM ends it with exit code 0 after 1 to 10 s, a running tool survives it.
+  - `@name` in the prompt adds the content of a file of that name, where there is one.
+  - It takes 8 MiB of stdin at most.  SIGTERM ends it with exit code 0 after 1 to 10 s, a running tool survives it.
   - Settings are mandatory.  They go into the home's file and into one of the highest precedence, so that the task's own does
     not undo them; the latter is taken only where it and all directories above it belong to root and to nobody else (/tmp does
     not).  Elsewhere a task's .gemini/settings.json may name a way of authentication that ends the run (`no_model_call`), and its

@@ -9,7 +9,7 @@ Launch path (budget 150 lines).  What is particular about this CLI, each measure
   - A clean end of stream without finish makes it ask again for ever, so the proxy holds answers (HOLD).
   - For every configuration directory it runs a detached `npm install` unless that is there already (`seed`); ~/.opencode would
     be one, so its own idea of home is moved (OPENCODE_TEST_HOME; the tools' HOME stays).
-  - 1.18.33 loads a task's `.opencode/plugin(s)/*.js` even with --pure and DISABLE_PROJECT_CONFIG: code of the task's, like a tool's.
+  - 1.18.33 loads a task's `.opencode/plugin(s)/*.js` in spite of --pure and DISABLE_PROJECT_CONFIG.
   - `grep` and `glob` need ripgrep and download it from GitHub: without one they are not offered to the model.
 """
 

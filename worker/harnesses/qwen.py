@@ -10,8 +10,7 @@ Launch path (budget 150 lines).  What is particular about this CLI, each measure
     `model.name` goes before OPENAI_MODEL, and its `modelProviders` before any address and key: so both stand in ours, too.
   - A task may ask for a sandbox of the CLI's own (`tools.sandbox`), which ends the run where there is no Docker: it is off.
   - Its timers (no answer 120 s, silent stream 240 s, whole stream 900 s) are raised to the run's timeout.
-  - Where a line of the prompt begins with `@`, it adds the content of a file of that name, or sets a space before it where there is
-    none.
+  - Where a line of the prompt begins with `@`, it adds a file of that name, or sets a space before it where there is none.
   - SIGTERM: exit code 130 within a second (5 s on a busy machine), its tool killed, no result event.
 """
 
