@@ -98,6 +98,7 @@ def test_a_directory_name_that_is_no_text_passes_too(dist, tmp_path):
     ((), 64, "usage"), (("fly",), 64, "usage"), (("run",), 64, "--via"), (("run", "--via", ""), 64, "--out"),
     (("run", "--via", "", "--out", "OUT"), 64, "--input"), (("run", "--via", "", "--out", "OUT", "--input", "nowhere"), 65, "nowhere"),
     (("run", "--via", "", "--out", "OUT", "--input", "BAD"), 65, "timeout"), (("run", "--colour",), 64, "--colour"),
+    (("run", "--via", "", "--out", "OUT", "--input", "TWICE"), 65, "timeout: is given twice"),
     (("run", "--via", "", "--out", "FULL", "--input", "GOOD"), 73, "is not empty"),
     (("run", "--via", "", "--out", "OUT", "--input", "GOOD", "--on-lost", "x"), 64, "--on-lost"),
     (("run", "--via", "", "--out", "OUT", "--input", "GOOD", "--key", "nowhere"), 65, "--key"),
@@ -115,7 +116,9 @@ def test_misuse_is_one_sentence(dist, tmp_path, arguments, code, words):
     (tmp_path / "full" / "result.json").write_text("{}")
     names = {"OUT": tmp_path / "out", "FULL": tmp_path / "full", "EMPTY": tmp_path / "empty",
              "GOOD": ctl.document(tmp_path, "good.json", command=["true"], model={"base_url": "http://127.0.0.1:9"}),
-             "BAD": ctl.document(tmp_path, "bad.json", timeout=-1), "DIRECTED": ctl.document(tmp_path, "directed.json", directory="/x")}
+             "BAD": ctl.document(tmp_path, "bad.json", timeout=-1), "DIRECTED": ctl.document(tmp_path, "directed.json", directory="/x"),
+             "TWICE": tmp_path / "twice.json"}
+    (tmp_path / "twice.json").write_text('{"timeout": 1, "timeout": 2}')
     done = ctl.ctl(dist, *[names.get(word, word) for word in arguments])
     assert done.returncode == code and words in done.stderr, done.stderr
     assert words == "usage" or done.stderr.count("\n") == 1, done.stderr

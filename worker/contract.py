@@ -93,7 +93,7 @@ def filled(schema, value):
 
 def load(source, text):
     """The job in document `text` (bytes); `source` is its path, or `-` for standard input. Raises BadInput."""
-    document = _parse(text)
+    document = parse(text)
     broken = violation(INPUT, document) or _first(rule(document, source) for rule in (_either, _stdin_only, _labels, _endpoint))
     if broken:
         from worker.complaints import sentence
@@ -118,21 +118,31 @@ def load(source, text):
     return job
 
 
-def _parse(text):
+def parse(text):
+    """The document in `text` (bytes). Raises BadInput."""
+    constants: list = []  # also what stands for each of them
+
     def pairs(items):
         found = dict(items)
+        for key, value in items:
+            if value is constants:
+                raise BadInput("%s: %s is not JSON" % (key, constants[-1]))
         if len(found) < len(items):
             names = [key for key, _ in items]
             raise BadInput("%s: is given twice" % next(key for key in names if names.count(key) > 1))
         return found
 
     def constant(word):
-        raise BadInput("the input document: %s is not JSON" % word)
+        constants.append(word)
+        return constants
 
     try:
-        return json.loads(text.decode("utf-8-sig"), object_pairs_hook=pairs, parse_constant=constant)
+        document = json.loads(text.decode("utf-8-sig"), object_pairs_hook=pairs, parse_constant=constant)
     except (ValueError, RecursionError) as error:
         raise BadInput("the input document: is not JSON (%s)" % str(error)[:200]) from None
+    if constants:
+        raise BadInput("the input document: %s is not JSON" % constants[0])
+    return document
 
 
 def _either(document, source):

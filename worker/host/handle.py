@@ -13,7 +13,7 @@ import os
 
 from worker.bare_outcome import documents
 from worker.complaints import sentence
-from worker.contract import INPUT, BadInput, read_file, violation
+from worker.contract import INPUT, BadInput, parse, read_file, violation
 from worker.documents import strict_json
 from worker.host.arguments import Misuse
 from worker.host.outcome_directory import NotReadable, read_document
@@ -151,10 +151,7 @@ def write(path, data):
 
 def read_input(path):
     """The input document; what the worker would refuse without looking at the sandbox is refused here. Raises BadInput."""
-    try:
-        document = json.loads(read_file(path, "the input document").decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise BadInput("the input document: is not JSON (%s)" % str(error)[:200]) from None
+    document = parse(read_file(path, "the input document"))
     broken = violation(INPUT, document)
     if broken:
         raise BadInput(sentence(*broken))
