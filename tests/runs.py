@@ -40,7 +40,8 @@ class Done:
 
     @property
     def attempts(self):
-        return self.jsonl("model_attempts.jsonl")
+        """In their order; a line may be written after that of a later one."""
+        return sorted(self.jsonl("model_attempts.jsonl"), key=lambda record: record["seq"])
 
     @property
     def events(self):

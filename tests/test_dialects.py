@@ -147,6 +147,7 @@ def test_events_that_are_not_framed_as_such(stream, terminal, code, events):
     (b"", b": hi\n\n", True), (b"", b'event: ping\ndata: {"type": "ping"}\n\n', True), (CHUNK + b"\n\n", b": hi\n\n\n: ho\n", True),
     (CHUNK + b"\n\n", b'data: {"type":"keepalive","seq":7}\r\n\r\n', True), (CHUNK + b"\n\n", b"data:\n\nid: 1\nretry: 5\n\n", True),
     (b"", b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n', True), (b"", b'data: {"choices":[', False),
+    (CHUNK + b"\n\n", b": x \n\r\n" * 80 + b"y", False),  # in a time that grows no faster than the piece
     (CHUNK + b"\n\n", CHUNK + b"\n\n", False), (b"", BARE + b"\n\n", False), (b"", b" \n", True), (b"", b'{"id":', False),
     (CHUNK + b"\n\n", b'data: {"type": "ping"}\n\n' + CHUNK, False), (b"", b'data: {"error":"x"}\n\n', False)])
 def test_what_is_nothing_of_an_answer(before, piece, nothing):

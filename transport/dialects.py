@@ -28,8 +28,8 @@ from transport.usage_shapes import normalise_usage
 LIMIT = sse.LIMIT
 EXCERPT = 500
 CHATTER = 512  # bytes: what is longer than this in one piece says something
-_CHATTER = re.compile(rb"""\s*(?:(?::[^\r\n]*|event:[ ]?(?:ping|keep-?alive|heartbeat)|(?:id|retry):[^\r\n]*
-    |data:[ ]?(?:\{\s?"type":\s?"(?:ping|keep-?alive|heartbeat)"[^\r\n]*)?)(?:\s+|\Z))*\Z""", re.VERBOSE)
+_CHATTER = re.compile(rb"""[ ]*(?:\Z|:|event:[ ]?(?:ping|keep-?alive|heartbeat)[ ]*\Z|(?:id|retry):
+    |data:[ ]*(?:\Z|\{[ ]?"type":[ ]?"(?:ping|keep-?alive|heartbeat)"))""", re.VERBOSE)  # of one line
 _FAILED = {"code": None, "type": "response.failed", "message": None}
 _ESCAPED = re.compile(r"%([2-7][0-9A-Fa-f])")
 _PARSE_WHOLE = 1 << 20  # request bodies over this are scanned for three keys, not parsed
@@ -157,7 +157,10 @@ class Reader:
         """Is there nothing of an answer in what was fed last: comments, pings, white space, or preamble to nothing yet?"""
         if self._is_events and not self.content_seen and self.error is None and not self._parser.pending:
             return True
-        return _CHATTER.match(piece) is not None
+        for line in piece.splitlines():
+            if _CHATTER.match(line) is None:
+                return False
+        return True
 
     def feed(self, chunk: bytes) -> None:
         if chunk:
