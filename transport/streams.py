@@ -1,7 +1,8 @@
 """A connected byte stream to the upstream, plain or TLS, non-blocking, with one vocabulary for both.
 
-`recv(n)` returns bytes, b"" at the end, or None when nothing is there yet; `send(data)` returns how much was taken (0:
-none yet). `events` is what to poll for after a None (TLS may need to write in order to read). OSErrors pass through.
+`recv(n)` returns bytes, b"" at the end, or None when nothing is there yet; `record(n)` does, but no more than one TLS record of
+them; `send(data)` returns how much was taken (0: none yet). `events` is what to poll for after a None (TLS may need to write in
+order to read). OSErrors pass through.
 """
 from __future__ import annotations
 
@@ -30,6 +31,8 @@ class Stream:
         except BlockingIOError:
             return None
 
+    record = recv
+
     def send(self, data):
         try:
             return self.sock.send(data)
@@ -48,19 +51,21 @@ class TlsStream(Stream):
     (RFC 9112 9.8). Some builds of ssl report a reset in this way; Python 3.8 and 3.9 take a bare FIN for a close_notify.
 
     TLS gives one record (16 KiB at most) per call. Where records are large, those that have arrived are taken together: what
-    comes after a read (a look for events, a send, a write) costs more than the read."""
+    comes after a read (a look for events, a send, a write) costs more than the read. A head is read by `record`, one at a time:
+    most often the whole answer is in it."""
     __slots__ = ("ragged", "_ssl", "_error", "_ended")
 
     def __init__(self, sock, ssl):
         Stream.__init__(self, sock)
         self.ragged, self._ssl, self._error, self._ended = False, ssl, None, False
 
-    def recv(self, size):
+    def record(self, size):
         if self._error is not None:
             raise self._error
-        if self._ended:
-            return b""
-        data = self._record(size)
+        return b"" if self._ended else self._record(size)
+
+    def recv(self, size):
+        data = self.record(size)
         if not data or len(data) < BULK:
             return data
         parts, size = [data], size - len(data)

@@ -97,13 +97,13 @@ class Link:
         data, self.data = self.data, b""
         return data
 
-    def read(self, watch, until, on_timeout, eager=True):
-        """The next bytes; b"" at the end. `eager`: bytes are probably there, try before polling."""
+    def read(self, watch, until, on_timeout, eager=True, few=False):
+        """The next bytes; b"" at the end. `eager`: bytes are probably there, try before polling; `few`: one TLS record will do."""
         while True:
             if not eager and not self.stream.buffered() and not watch.wait(self.fd, self.stream.events, until):
                 raise on_timeout()
             eager = False
-            data = self.stream.recv(READ)
+            data = self.stream.record(READ) if few else self.stream.recv(READ)
             if data is not None:
                 return data
 
@@ -127,8 +127,9 @@ class Link:
                 raise http1.Malformed("%d where a final answer is due" % head.first[1])
 
     def _more_head(self, watch, timeouts, data):
+        until, on_timeout = timeouts("idle" if data else "first_byte")
         try:
-            more = self.take() or self.read(watch, *timeouts("idle" if data else "first_byte"))
+            more = self.take() or self.read(watch, until, on_timeout, few=True)
         except OSError as error:
             raise from_os_error("head", error)
         if not more:
