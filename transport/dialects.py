@@ -157,10 +157,7 @@ class Reader:
         """Is there nothing of an answer in what was fed last: comments, pings, white space, or preamble to nothing yet?"""
         if self._is_events and not self.content_seen and self.error is None and not self._parser.pending:
             return True
-        for line in piece.splitlines():
-            if _CHATTER.match(line) is None:
-                return False
-        return True
+        return all(_CHATTER.match(line) is not None for line in piece.splitlines())
 
     def feed(self, chunk: bytes) -> None:
         if chunk:

@@ -98,7 +98,7 @@ class Link:
         return data
 
     def read(self, watch, until, on_timeout, eager=True, few=False):
-        """The next bytes; b"" at the end. `eager`: bytes are probably there, try before polling; `few`: one TLS record will do."""
+        """The next bytes; b"" at the end. `eager`: bytes are likely there, try before polling; `few`: one TLS record will do."""
         while True:
             if not eager and not self.stream.buffered() and not watch.wait(self.fd, self.stream.events, until):
                 raise on_timeout()
