@@ -12,6 +12,7 @@ import pytest
 
 from tests import agents, runs
 from tests.endpoint import Endpoint, message
+from worker.supervise import STOP_SIGNALS
 
 SLOW_DOWN = {"status": 429, "headers": {"Retry-After": "0"}, "json": {"error": {"type": "rate_limit_error", "message": "slow down"}}}
 ANSWER = {"responses": {"items": [message("42")], "usage": [10, 2, 3, 1]}}
@@ -218,9 +219,11 @@ def test_other_vendors_variables_do_not_reach_the_agent(bundle, tmp_path):
     assert "real" not in done.read("launch.json").decode()
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("signum", STOP_SIGNALS)
 def test_a_signal_to_the_worker_is_an_orderly_stop(bundle, tmp_path, signum):
-    process, directory = runs.start(bundle, tmp_path, command=agents.shell("echo '{\"type\": \"x\"}'; sleep 600"))
+    heard = "import os, signal, sys; signal.signal(%d, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])" % signum
+    process, directory = runs.start(bundle, tmp_path, wrapper=agents.python(heard), command=agents.shell(
+        "echo '{\"type\": \"x\"}'; sleep 600"))
     assert json.loads(process.stdout.readline())["event"] == "started"
     process.send_signal(signum)
     done = runs.finish(process, directory)

@@ -95,8 +95,8 @@ if __name__ == "__main__":
     try:
         check_python()
         if sys.argv[1:2] in (["run"], ["proxy"], ["carry"]):    # each has its answer to these: they wait until it can be given
-            import signal
-            signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+            from signal import SIG_BLOCK, Signals, pthread_sigmask
+            pthread_sigmask(SIG_BLOCK, [Signals["SIG" + name] for name in "TERM INT HUP QUIT USR1 USR2 XCPU".split()])
         sys.dont_write_bytecode = True
         if "TEXT_FORM" in globals():
             load(__file__, TEXT_FORM)        # noqa: F821 - set by worker/text_form.py

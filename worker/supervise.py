@@ -13,7 +13,7 @@ import time
 
 from worker import kernel
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STOP_SIGNALS = tuple(getattr(signal, "SIG" + name) for name in "TERM INT HUP QUIT USR1 USR2 XCPU".split())  # why: watch.py
 CAUGHT = (signal.SIGCHLD,) + STOP_SIGNALS
 LATE = 2.0  # seconds after the deadline: who is not awake by then was stopped, and is continued (kernel.continue_in)
 OOM_SCORE_ADJ = 500  # the kernel should take the agent before its worker

@@ -5,6 +5,9 @@ the guard, the end of stdin when the host asked for that, and the proxy, which p
 Where stdout is a file (output_file.py) nothing tells that it grew: it is read before each decision that needs it, and
 after each `linger` without a byte on the wire, so that a CLI that has said its last word and stays is ended like others.
 
+What stops a run: SIGTERM, SIGINT, SIGHUP; and what would end it without an outcome: SIGQUIT (the stop signal of many images),
+SIGUSR1, SIGUSR2 and SIGXCPU, by which batch systems tell that a job's time is over (Slurm --signal, LSF, SGE).
+
 How it ends. A cause asks the agent to stop: first the harness's own signal to the main process, after `grace` SIGKILL.
 Descendants are tree.py's business. Before each signal we look whether the main process has ended by itself, so the
 label says what happened and not what the clock said (D14): `timed_out` is true when our stop after the deadline ended

@@ -18,6 +18,7 @@ from worker.host.show import plain
 from worker.host.staging import staged
 from worker.host.status import line as progress_line
 from worker.session import Clock
+from worker.supervise import STOP_SIGNALS
 
 LOST = 3  # our own word to sandboxctl: the connection is gone, the run may go on; `wait` for it
 REFUSED = (cli.USAGE, cli.BAD_INPUT, cli.MASK, cli.NO_DIRECTORY)  # without a line on stdout: nothing was started
@@ -44,7 +45,7 @@ class Signals:
 
     def listen(self):
         """What came since the bundle's first lines (worker/__main__.py) comes now."""
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
     def arrive(self, signum, frame):
         if self.deaf:

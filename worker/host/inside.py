@@ -105,7 +105,7 @@ def leave(asked):
 
 def command(asked):
     if asked["argv"][1:2] == ["run"]:  # it has an answer to these, and they wait until it can give it (worker/__main__.py)
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT))
     return [os.fsencode(PYTHON), b"-I", b"-S", *map(raw, asked["argv"])]
 
 
