@@ -3,9 +3,9 @@
 An event is one entry into or return from a system call of the guard or of any thread of the worker, so every n is another
 point between the first instruction and the last, and no clock is asked. VICTIMS: "guard", "worker", "guard,worker", or with
 another signal than SIGKILL "guard:SIGINT". REPORT gets {"events": how many there were, "held": how many when the guard had
-blocked that signal for good (null: not before n; the C library does it for a moment here and there), "first": how many when the worker was born, "killed": whether n was reached, "status": the
-guard's wait status}. The first process is the guard, what it forks is
-the worker, whose own forks are let go untraced.
+blocked that signal for good (null: not before n; the C library does it for a moment here and there), "holds": whether it did so
+at its last event, "first": how many when the worker was born, "killed": whether n was reached, "status": the guard's wait
+status}. The first process is the guard, what it forks is the worker, whose own forks are let go untraced.
 """
 import ctypes
 import json
@@ -26,7 +26,7 @@ class Tracer:
         victims = [victim.partition(":")[::2] for victim in victims]
         victims = {role: signal.Signals[name or "SIGKILL"] for role, name in victims}
         self.at, self.victims, self.events, self.first, self.killed, self.status = at, victims, 0, 0, False, None
-        self.held = None
+        self.held, self.holds = None, False
         self.pids, self.roles = {}, {}  # role -> process; thread -> role
         self.early = set()  # stopped before its parent's event named it
 
@@ -82,6 +82,8 @@ class Tracer:
         self.events += not self.killed
         if "worker" not in self.pids and tid == self.pids["guard"]:
             self.held = self.held or self.events if self.blocks(tid) else None
+        elif "worker" not in self.roles.values() and tid == self.pids["guard"]:
+            self.holds = self.blocks(tid)
         if self.events >= self.at and not self.killed and all(victim in self.pids for victim in self.victims):
             self.killed = True
             for victim, signum in self.victims.items():
@@ -100,4 +102,4 @@ if __name__ == "__main__":
     tracer.start(sys.argv[4:])
     tracer.run()
     with open(sys.argv[1], "w") as file:
-        json.dump({"events": tracer.events, "held": tracer.held, "first": tracer.first, "killed": tracer.killed, "status": tracer.status}, file)
+        json.dump({"events": tracer.events, "held": tracer.held, "holds": tracer.holds, "first": tracer.first, "killed": tracer.killed, "status": tracer.status}, file)

@@ -128,6 +128,7 @@ def test_a_stop_signal_at_any_point_is_an_orderly_end(bundle, tmp_path):
     with Endpoint(PLAN) as endpoint, concurrent.futures.ThreadPoolExecutor(4) as pool:
         _, whole, _ = killed_run(bundle, tmp_path / "whole", endpoint, 10 ** 9, ["guard:SIGINT"])
         assert whole["held"] + 100 < whole["first"] < whole["events"]  # the block for the fork alone comes right before it
+        assert whole["holds"]  # while Python ends, which gives signals their default actions back: such a one would be the exit code
         early = range(whole["held"], whole["first"], (whole["first"] - whole["held"]) // 8 + 1)
         later = range(whole["first"], whole["events"], (whole["events"] - whole["first"]) // 16 + 1)
         found = list(pool.map(lambda at: interrupted(bundle, tmp_path / str(at), endpoint, at, STOP_SIGNALS[at % 3]), [*early, *later]))

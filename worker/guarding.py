@@ -3,12 +3,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 
 from worker import cli, intake, kernel, launch
 from worker.contract import BadInput
 from worker.run import Run
 from worker.session import DONE, PROMPT
-from worker.supervise import LATE
+from worker.supervise import LATE, STOP_SIGNALS
 
 
 def guard_run(link, complaint, source):
@@ -18,6 +19,9 @@ def guard_run(link, complaint, source):
     except Exception as error:  # such as a module for which no descriptor is left; the worker, if it is there, stops in order
         cli.say("the guard failed (%s: %s)" % (type(error).__name__, error))
         return cli.FAILED
+    finally:
+        # Python's own end gives signals their default actions back: one that comes so late would be the exit code.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
 
 def lead(link, complaint, source):
