@@ -94,6 +94,8 @@ class Reception:
     def _give(self, sock):
         """To a thread that waits, or to a new one."""
         with self.ready:
+            if self.stopping:  # `stop` has closed what was in the queue
+                return sock.close()
             self.connections += 1
             self.queue.append(sock)
             crowded = self.connections > MAX_CONNECTIONS
