@@ -103,7 +103,7 @@ PINGED = {"send": "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: p
     ([{"stall": True}], "ask()"),
     ([PINGED, {"stall": True}], "ask()"),
     ([PINGED] + [{"sleep": 0.5}, {"send": ": ping\n\n"}] * 24, "import signal; signal.signal(signal.SIGTERM, lambda *_: sys.exit(1)); ask()"),
-    ([{"stall": True}], "import socket; socket.setdefaulttimeout(3.5)\ntry: ask()\nexcept OSError: sys.exit(1)"),
+    ([{"stall": True}], "import socket; socket.setdefaulttimeout(6)\ntry: ask()\nexcept OSError: sys.exit(1)"),
 ], ids=["before the head", "in the stream", "but for its pings, and it leaves in order", "until the agent gave up"])
 def test_a_model_that_was_silent_at_the_deadline_is_not_the_agents_fault(bundle, tmp_path, steps, agent):
     """Told to stop, the agent closes its connection before it ends: the silence before that decides, not that it left."""
