@@ -284,7 +284,8 @@ def test_a_wall_clock_that_is_set_during_the_run(bundle, tmp_path, moved):
             "base_url": endpoint.url + "/v1", "api": "responses"}, command=[
             sys.executable, "-I", "-S", "-c", SETS_THE_CLOCK, str(clock), moved])
     ended = time.time()
-    assert done.outcome["kind"] == "no_model_call" and done.receipt["timed_out"] is True and done.result["return_code"] == -15
+    assert done.outcome["kind"] == "no_model_call", str(done.outcome)
+    assert done.receipt["timed_out"] is True and done.result["return_code"] == -15
     stamps = [stamp for stamp, _ in done.jsonl("events.jsonl")] + [one["at"] for one in done.receipt["signals"]]
     stamps = [done.result["started_at"], done.document("launch.json")["launched_at"], *stamps, done.result["ended_at"]]
     assert stamps == sorted(stamps) and began - 1 < stamps[0] and stamps[-1] < ended + 1

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
+
+from transport.patience import rest
 
 _LOOKS = (0, 0.002, 0.03)   # seconds before each
 _MISSING = -1
@@ -25,7 +26,7 @@ def closed_by_peer(sock):
     missing = 0
     for pause in _LOOKS:
         if pause:
-            time.sleep(pause)
+            rest(pause)
         inode = peer_inode(sock)
         if inode is None:
             return False

@@ -16,7 +16,7 @@ import threading
 import time
 
 from transport.engine import ATTEMPTS, Engine
-from transport.patience import comes_true
+from transport.patience import comes_true, rest
 
 MAX_CONNECTIONS = 512
 SPARE = 2
@@ -135,7 +135,7 @@ class Reception:
             self.engine.turn_away(self.face.listener.accept()[0])
             self.reserve = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            time.sleep(0.05)
+            rest(0.05)
         return True
 
     def _close_reserve(self):

@@ -234,7 +234,7 @@ def kill_marked(marker, since_ticks=0):
     while any(processes.start_ticks(pid) == started and processes.has_marker(pid, marker) for pid, started in killed):
         if time.monotonic() > until:
             break
-        time.sleep(0.001)
+        select.select((), (), (), 0.001)
     return list(killed.values())
 
 
