@@ -16,7 +16,7 @@ from tests import pythons
 ONCE = ("sandboxctl and not every_shell", "export_hostile", "supervise_kills", "many_at_once", "readme", "transport_soak", "random_trees",
         "any_part_of_any", "cut_anywhere", "memory_does_not_grow", "never_raise", "report", "two_builds", "planted", "replay",
         "test_export", "doctor", "outcome_rows", "run_outcomes", "terminal", "odd_places", "poor_places", "summarize",
-        "outcome_files", "control_peers", "output_file", "tampering")
+        "outcome_files", "control_peers", "output_file", "tampering", "test_install", "demo")
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 

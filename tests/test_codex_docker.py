@@ -36,9 +36,9 @@ MAIN = ("tool_success", "tool_failure", "usage_omitted", "retry_429", "retry_500
         "stream_cut_answer", "stream_cut_first_event", "timeout_in_tool", "side_requests", "detached_child")
 FEW = ("tool_success", "timeout_in_tool")
 SCENARIOS = dict(REAL, detached_child=scenarios.BY_NAME["detached_child"])
-# In CI, which has twenty minutes for everything, each scenario once.
+# In CI, which has twenty minutes for everything, each scenario once, and each user with each Python.
 CASES = [(OLDEST, ROOT, name) for name in (MAIN[::2] if CI else MAIN)] + [(NEWEST, USER, name) for name in (MAIN[1::2] if CI else MAIN)]
-CASES += [(OLDEST, USER, name) for name in FEW] + [(NEWEST, ROOT, name) for name in FEW]
+CASES += [(python, user, name) for python, user in ((OLDEST, USER), (NEWEST, ROOT)) for name in (FEW[1:] if CI else FEW)]
 
 # A tool that looks for a secret (given reversed, so that it is not found in the script itself) and, to show that it can
 # find one, for the run's token, which is the agent's own.
